@@ -121,6 +121,22 @@ counters! {
     }
 }
 
+counters! {
+    /// Counters of the hedges of one pool that an element holds.
+    HedgeCounters {
+        /// Requests of which the element held a copy.
+        hedges_held,
+        /// Copies sent to another server after their delay.
+        hedges_sent,
+        /// Copies dropped, because the call was answered or cancelled before.
+        hedges_dropped,
+        /// Copies dropped at their time, because there was no other server or the caller was gone.
+        hedges_lost,
+        /// Requests of which no copy was held, because the pool's part of the memory was full.
+        hedges_full,
+    }
+}
+
 impl Counters {
     pub(crate) fn verdict(&mut self, action: FrameAction) {
         let counter = match action {

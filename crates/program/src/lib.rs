@@ -9,7 +9,8 @@
 //! reaches the threshold reads the sums in its one visit). The program uses only what a switch pipeline has: integers,
 //! and register arrays that a frame visits once each, in stage order; debug builds check that ([`registers`]). Frames
 //! of calls to a pool of servers take the stages of [`clone`]. This program is the reference for all other executions.
-//! It does no I/O, reads no clock and allocates nothing per frame.
+//! It does no I/O, reads no clock and allocates nothing per frame. [`held`] has what only an element in user space
+//! can do: it holds copies of requests, and sends them later.
 
 #![warn(missing_docs)]
 
@@ -21,6 +22,7 @@ pub mod counters;
 pub mod emit;
 mod generation;
 pub mod hardware;
+pub mod held;
 mod keyed;
 mod lanes;
 pub mod layout;
@@ -32,8 +34,9 @@ mod round;
 pub mod tables;
 
 use admit::{Admission, AdmissionRefusal};
-pub use clone::{CloneSize, InstalledPool};
-pub use counters::{ApplicationCounters, Counters, PoolCounters};
+pub use clone::{CallName, CloneSize, InstalledPool};
+pub use counters::{ApplicationCounters, Counters, HedgeCounters, PoolCounters};
+pub use held::{HeldHedges, HeldHedgesSize};
 pub use repeat_filter::RepeatFilterProfile;
 use repeat_filter::RepeatStatus;
 use std::num::NonZeroU16;

@@ -216,6 +216,9 @@ impl AdmissionTables {
                 self.clones.release();
             }
         }
+        if let Some(hedges) = &mut self.clones.hedges {
+            hedges.forget_pool(gaid);
+        }
         self.endpoints.retain(|_, endpoint| endpoint.gaid != gaid);
         Ok(())
     }

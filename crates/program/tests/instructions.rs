@@ -8,11 +8,13 @@ use std::env;
 use std::hint::black_box;
 use std::process::Command;
 
-use pathcall_program::{Endpoint, FrameAction, InstalledApplication, InstalledPool, Size, SwitchProgram};
+use pathcall_program::{
+    Endpoint, FrameAction, HeldHedgesSize, InstalledApplication, InstalledPool, Size, SwitchProgram,
+};
 use pathcall_wire::clone::{ORIGINAL, emit};
 use pathcall_wire::map::frame_len;
 use pathcall_wire::{
-    BaseRepr, CloneFlags, CloneHeader, CloneRepr, Flags, FrameKind, Instant, MAX_FRAME, MapHeader, MapRepr,
+    BaseRepr, CloneFlags, CloneFrame, CloneHeader, CloneRepr, Flags, FrameKind, Instant, MAX_FRAME, MapHeader, MapRepr,
 };
 
 /// Application 1 is of *map*, 2 is a pool; each has a caller, and servers.
@@ -22,20 +24,19 @@ const SERVERS: [u32; 2] = [1, 2];
 const MESSAGE: usize = 128;
 /// Largest cost of a call frame, as a multiple of forwarding.
 const CALL_MAX: f64 = 1.25;
+/// Largest cost of a call without a hedge in an element that holds hedges, as a multiple of the cost in one that does not.
+const HOLDER_MAX: f64 = 1.02;
+/// End of the names of kinds of frames that pass an element which holds hedges.
+const HOLDER: &str = " with holder";
 /// Frames of the shorter run, and additional frames of the longer run.
 const FEW: u64 = 1_000;
 const MORE: u64 = 10_000;
 
 #[test]
 fn calls_cost_at_most_a_quarter_more_than_forwarding() {
-    if cfg!(debug_assertions) {
-        return println!("skipped: not a release build");
+    if is_skipped() {
+        return;
     }
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        assert!(env::var_os("PATHCALL_ROOT_TESTS").is_none(), "valgrind is missing");
-        return println!("skipped: valgrind is missing");
-    }
-    let per_frame = |kind| (instructions(kind, FEW + MORE) - instructions(kind, FEW)) as f64 / MORE as f64;
     let forwarding = per_frame("crossing");
     // A cloned request leaves as two frames.
     for (kind, leave) in [("steered", 1.0), ("cloned", 2.0), ("answered", 1.0)] {
@@ -46,6 +47,41 @@ fn calls_cost_at_most_a_quarter_more_than_forwarding() {
         );
         assert!(each <= CALL_MAX * forwarding, "{kind}: {each:.0} instructions, forwarding takes {forwarding:.0}");
     }
+}
+
+#[test]
+fn holder_of_hedges_costs_other_calls_at_most_two_percent() {
+    if is_skipped() {
+        return;
+    }
+    let counted = ["crossing", "steered", "cloned", "answered", "single"].map(|kind| {
+        let (alone, with) = (per_frame(kind), per_frame(&format!("{kind}{HOLDER}")));
+        println!("{kind}: {alone:.0} instructions for each frame, {with:.0} in an element that holds hedges");
+        (kind, alone, with)
+    });
+    println!("held and answered: {:.0} instructions for each frame", per_frame(&format!("held answered{HOLDER}")));
+    for (kind, alone, with) in counted {
+        assert!(with <= HOLDER_MAX * alone, "{kind}: {with:.0} instructions, without a holder {alone:.0}");
+    }
+}
+
+/// Whether instructions cannot be counted here.
+fn is_skipped() -> bool {
+    if cfg!(debug_assertions) {
+        println!("skipped: not a release build");
+        return true;
+    }
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        assert!(env::var_os("PATHCALL_ROOT_TESTS").is_none(), "valgrind is missing");
+        println!("skipped: valgrind is missing");
+        return true;
+    }
+    false
+}
+
+/// Instructions of each frame.
+fn per_frame(kind: &str) -> f64 {
+    (instructions(kind, FEW + MORE) - instructions(kind, FEW)) as f64 / MORE as f64
 }
 
 /// Instructions of a run of this test's frames.
@@ -100,28 +136,65 @@ fn answer(kind: FrameKind, sid: u16, state: u16) -> Vec<u8> {
     call(&base, CloneRepr { req_id: 1, clo: ORIGINAL, sid, state, ..CloneRepr::default() })
 }
 
+/// Only answer of a call.
+fn single() -> Vec<u8> {
+    let base = base(FrameKind::CloneReply, 2, SERVERS[0], CALLERS[1], Flags::FROM_SERVER);
+    call(&BaseRepr { dst_incarnation: 1, ..base }, CloneRepr { req_id: 1, ..CloneRepr::default() })
+}
+
+/// Request of which the element may hold a copy for a minute.
+fn hedged() -> Vec<u8> {
+    let base = BaseRepr { round: 60_000_000, ..base(FrameKind::CloneRequest, 2, CALLERS[1], 0, 0) };
+    let mut bytes = call(&base, CloneRepr::default());
+    CloneFrame::new_checked(&mut bytes[..]).expect("a frame").head_mut().set_flags(CloneFlags::SHORTEST);
+    bytes
+}
+
+/// Makes a frame that of another call. An answer is marked as the element marks the request.
+fn number(frame: &mut [u8], seq: u32) {
+    let mut frame = CloneFrame::new_checked(frame).expect("a frame");
+    let answers = frame.kind() == FrameKind::CloneReply;
+    frame.base_mut().set_seq(seq);
+    let mut head = frame.head_mut();
+    head.set_clo(if answers { ORIGINAL } else { 0 });
+    head.set_flags(CloneFlags::SHORTEST);
+    head.set_req_id(if answers { seq.into() } else { 0 });
+    head.set_switch_id(u16::from(answers));
+}
+
 /// Frames of a kind: `crossing` (a map frame that is only forwarded), `steered`, `cloned` (with its second pass),
-/// `answered` (the faster and the slower answer of a call, alternating).
+/// `answered` (the faster and the slower answer of a call, alternating), `single` (the only answer of a call), `held answered`
+/// (a request of which a copy is held and its answer, alternating); `… with holder`: in an element that holds hedges.
 #[test]
 #[ignore = "run by the other test, under valgrind"]
 fn frames() {
     let setting = |name| env::var(name).expect("set by the other test");
     let (kind, count) = (setting("KIND"), setting("COUNT").parse::<u64>().expect("a number"));
     let mut program = program();
+    if kind.ends_with(HOLDER) {
+        program.hold_hedges(HeldHedgesSize::default());
+    }
+    let kind = kind.trim_end_matches(HOLDER);
     let request = || call(&base(FrameKind::CloneRequest, 2, CALLERS[1], 0, 0), CloneRepr::default());
-    let mut frames = match &kind[..] {
+    let mut frames = match kind {
         "crossing" => vec![crossing()],
         "steered" | "cloned" => vec![request()],
+        "single" => vec![single()],
+        "held answered" => vec![hedged(), single()],
         _ => vec![answer(FrameKind::CloneReply, 0, 0), answer(FrameKind::CloneReply, 1, 0)],
     };
     if kind == "steered" {
         let busy = program.process(Instant(1), &mut answer(FrameKind::CloneWorking, 1, 1), false);
         assert!(matches!(busy.action, FrameAction::Forward(_)));
     }
+    let numbered = kind == "held answered";
     let mut left = 0;
     for n in 0..count {
         let at = n as usize % frames.len();
         let frame = black_box(&mut frames[at]);
+        if numbered {
+            number(frame, n as u32 / 2 + 1);
+        }
         match program.process(Instant(n), frame, false).action {
             FrameAction::Clone(_) => {
                 assert!(matches!(program.recirculate(frame).action, FrameAction::Forward(_)));
@@ -131,7 +204,7 @@ fn frames() {
             FrameAction::Multicast(_) | FrameAction::Drop(_) => {}
         }
     }
-    let expected = match &kind[..] {
+    let expected = match kind {
         "cloned" => 2 * count,
         "answered" => count / 2,
         _ => count,

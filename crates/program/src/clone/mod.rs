@@ -8,7 +8,8 @@
 //! cancel ──► admit ───────────► group ──────────────────────────────► address ─► forward
 //! ```
 //!
-//! One module per stage, in packet order (NetClone Algorithm 1, §3.3 to §3.7); [`pools`] has the table of pools. A
+//! One module per stage, in packet order (NetClone Algorithm 1, §3.3 to §3.7); [`pools`] has the table of pools. [`hold`]
+//! is the stage of an element that holds hedges. A
 //! group is an ordered pair of a pool's servers and is stored in no table: it follows from its number
 //! ([`pathcall_wire::clone::pair`]). The registers may be lost or wrong at any time: callers make sure that calls are
 //! answered nevertheless.
@@ -17,6 +18,7 @@ mod address;
 mod admit;
 mod filter;
 mod group;
+mod hold;
 mod load;
 mod number;
 pub mod pools;
@@ -24,6 +26,8 @@ pub mod registers;
 mod request;
 
 use group::Pair;
+pub use hold::CallName;
+pub(crate) use hold::Hedges;
 use pathcall_wire::clone::{CLONE, ORIGINAL};
 use pathcall_wire::{Base, CloneFlags, CloneFrame, CloneHeader, Flags, FrameKind, Instant, Mutant, mutant};
 pub use pools::InstalledPool;
@@ -179,7 +183,12 @@ impl Stages<'_> {
         let action = address::to_server(&mut call.frame, self.entry, self.endpoints, sid);
         match action {
             FrameAction::Forward(endpoint) if decision == Decision::Both => FrameAction::Clone(endpoint),
-            _ => action,
+            _ => {
+                if call.base().round() != 0 {
+                    hold::request(call, self.entry, action, &mut self.registers.hedges);
+                }
+                action
+            }
         }
     }
 
@@ -199,6 +208,7 @@ impl Stages<'_> {
     /// Processes an answer (Algorithm 1, lines 14 to 25).
     fn reply(&mut self, call: &mut CallContext<'_>) -> FrameAction {
         self.record_state(call);
+        hold::answer(call, &mut self.registers.hedges);
         if filter::is_filtered(call, self.registers) {
             self.entry.counters.filtered += 1;
             return FrameAction::Drop(FrameDropReason::Filtered);
@@ -220,7 +230,12 @@ impl Stages<'_> {
     /// Processes a cancel: the call is answered, so the other server of its pair need not begin it. The pair is known
     /// as long as the table of groups is unchanged.
     fn cancel(&mut self, call: &mut CallContext<'_>) -> FrameAction {
-        let Some(sid) = group::other(call, &self.entry.pool) else {
+        let held = hold::cancel(call, self.entry, &mut self.registers.hedges);
+        if held.is_some() {
+            // Another element on the way would address it to a server of the pair.
+            call.frame.head_mut().set_switch_id(self.switch_id);
+        }
+        let Some(sid) = held.or_else(|| group::other(call, &self.entry.pool)) else {
             self.entry.counters.stale_groups += 1;
             return FrameAction::Drop(FrameDropReason::Stale);
         };

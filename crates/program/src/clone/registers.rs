@@ -2,6 +2,7 @@
 
 use pathcall_wire::clone::{MAX_SERVERS, ServerReport};
 
+use super::Hedges;
 use crate::layout::ARRAYS;
 use crate::registers::RegisterArray;
 
@@ -66,6 +67,8 @@ pub struct CloneRegisters {
     pub requests: RegisterArray<ClonedRequest>,
     /// By filter table and hash of the id (FilterT).
     pub filters: RegisterArray<Fingerprint>,
+    /// No register: copies of requests that an element in user space sends later.
+    pub(crate) hedges: Hedges,
 }
 
 impl CloneRegisters {
@@ -78,6 +81,7 @@ impl CloneRegisters {
             shadows: RegisterArray::new(shadows.stage, 0, ServerReport::default()),
             requests: RegisterArray::new(requests.stage, 0, ClonedRequest::default()),
             filters: RegisterArray::new(filters.stage, 0, Fingerprint::default()),
+            hedges: None,
         }
     }
 
@@ -99,10 +103,10 @@ impl CloneRegisters {
         }
     }
 
-    /// Frees the memory with the last pool; the request number is kept.
+    /// Frees the memory with the last pool; the request number and the holder of hedges are kept.
     pub(crate) fn release(&mut self) {
         let numbers = self.numbers.peek(0, 1)[0];
-        *self = Self::new(self.size);
+        *self = Self { hedges: self.hedges.take(), ..Self::new(self.size) };
         self.numbers.reset(0, 1, numbers);
     }
 
