@@ -14,13 +14,14 @@
 //!
 //! [`run`] starts an element. `plane` is the data thread: only this thread touches program and socket, so frames and
 //! table changes take effect one after the other and no frame takes a lock. `switch` processes frames and commands,
-//! `routes` is its table of addresses, `kernel` the same program as XDP, `control` serves the gRPC service `Element`,
+//! `routes` is its table of addresses, `hedge_timer` the timer of the hedges that it holds, `kernel` the same program as XDP, `control` serves the gRPC service `Element`,
 //! and `register` keeps the element registered with its controller.
 
 #![warn(missing_docs)]
 
 mod control;
 mod error;
+mod hedge_timer;
 mod kernel;
 mod plane;
 mod polling;
@@ -277,6 +278,8 @@ pub fn run(config: Config) -> BoxFuture<Handle, Error> {
                 slots: clamp_to_u32(config.size.slots),
                 rack: config.rack.clone(),
                 element: 0,
+                // The kernel's program cannot hold a frame.
+                holds_hedges: config.xdp.is_empty(),
             };
             register.spawn(register::keep_registered(controller, request, known));
             register.spawn(plane::keep_switch_id(plane.handle(), registration.clone()));

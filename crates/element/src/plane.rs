@@ -15,6 +15,7 @@ use pathcall_wire::clone::switch_id;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::hedge_timer::HedgeTimer;
 use crate::kernel::{AttachRequest, AttachedInterface, Kernel, slow_path};
 use crate::polling::Polling;
 use crate::switch::{CommandRefused, Switch};
@@ -162,6 +163,7 @@ pub(crate) struct Plane {
     slow: Option<Link>,
     switch: Switch,
     polling: Polling,
+    hedge_timer: HedgeTimer,
 }
 
 impl Plane {
@@ -181,25 +183,27 @@ impl Plane {
             true => None,
             false => Kernel::start(&request)?,
         };
-        Ok(Self::new(link, kernel, config))
+        Self::new(link, kernel, config)
     }
 
-    fn new(link: Link, kernel: Option<(Kernel, Link)>, config: &Config) -> Self {
+    fn new(link: Link, kernel: Option<(Kernel, Link)>, config: &Config) -> Result<Self, Error> {
         let (kernel, slow) = kernel.unzip();
         let Config { size, congestion_bytes, busy_poll, .. } = *config;
         let own = link.local_addr();
-        Self {
+        Ok(Self {
             link,
             slow,
             switch: Switch::new(size, congestion_bytes, own, kernel),
             polling: Polling::new(Instant::now(), busy_poll),
-        }
+            hedge_timer: HedgeTimer::new().map_err(Error::Thread)?,
+        })
     }
 
     /// Runs until all senders of commands are gone.
     async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         loop {
             self.poll(&commands);
+            self.hedge_timer.arm(self.switch.now(), self.switch.next_hedge());
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(command) => command(&mut self),
@@ -211,6 +215,8 @@ impl Plane {
                 ready = readable(self.slow.as_mut()) => if ready.is_err() {
                     break;
                 },
+                // The hedges leave with the next batch.
+                () = self.hedge_timer.expired() => {}
             }
             while let Ok(command) = commands.try_recv() {
                 command(&mut self);
@@ -241,7 +247,7 @@ impl Plane {
         }
     }
 
-    /// Processes one batch of frames from the socket and sends the results. Returns whether there was a frame.
+    /// Processes one batch of frames from the socket, and sends the results and the hedges that are due. Returns whether there was a frame.
     fn forward(&mut self, poll_mode: PollMode) -> bool {
         let now = self.switch.now();
         let switch = &mut self.switch;
@@ -256,6 +262,10 @@ impl Plane {
         if let Err(error) = &received {
             // A datagram socket reports errors of an earlier datagram; the next call continues.
             tracing::debug!(%error, "receiving frames");
+        }
+        if self.switch.next_hedge().is_some_and(|at| at <= now) {
+            let link = &mut self.link;
+            self.switch.send_hedges(now, |addr, frame| link.queue(addr, frame));
         }
         self.link.flush();
         matches!(received, Ok(1..)) || matches!(slow_path_result, Some(Ok(1..)))

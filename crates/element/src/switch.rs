@@ -7,8 +7,8 @@ use std::time::{self, Duration};
 
 use pathcall_driver::link::LinkOutbox;
 use pathcall_program::{
-    Endpoint, FrameAction, FrameDropReason, FrameVerdict, InstalledApplication, InstalledPool, PoolCounters, Size,
-    SwitchProgram, TableChangeError,
+    Endpoint, FrameAction, FrameDropReason, FrameVerdict, HeldHedges, HeldHedgesSize, InstalledApplication,
+    InstalledPool, PoolCounters, Size, SwitchProgram, TableChangeError,
 };
 use pathcall_proto::v1::{ApplicationCounters, CountersReply, ReadRegistersReply};
 use pathcall_wire::{Base, Instant, MAX_FRAME, TokenKey};
@@ -62,6 +62,7 @@ impl Switch {
     pub(crate) fn new(size: Size, congestion_bytes: usize, own: SocketAddr, kernel: Option<Kernel>) -> Self {
         let (mut program, routes) = (SwitchProgram::new(size), Routes::default());
         program.set_last_number(first_call_number());
+        program.hold_hedges(HeldHedgesSize::default());
         Self { program, routes, started: time::Instant::now(), congestion_bytes, own, kernel }
     }
 
@@ -123,6 +124,20 @@ impl Switch {
         {
             queue(addr, frame);
         }
+    }
+
+    /// Time of the next hedge to send, on the program's clock.
+    pub(crate) fn next_hedge(&self) -> Option<Instant> {
+        self.program.hedges().and_then(HeldHedges::deadline)
+    }
+
+    /// Sends the held hedges whose time has come, each to the idlest other server at this moment.
+    pub(crate) fn send_hedges(&mut self, now: Instant, mut queue: impl FnMut(SocketAddr, &[u8])) {
+        let routes = &self.routes;
+        self.program.send_hedges(now, |endpoint, frame| {
+            let addr = routes.get(endpoint);
+            addr.inspect(|addr| queue(*addr, frame)).is_some()
+        });
     }
 
     /// Forwards a frame that the kernel's program has processed. Others can send to this port, too. Frames leave signed
@@ -336,9 +351,11 @@ impl Switch {
             (application.gaid, ApplicationCounters { counters: counters.iter().map(named).collect() })
         });
         let pools = self.pools()?;
-        let pools = pools
-            .iter()
-            .map(|(gaid, _, counters)| (*gaid, ApplicationCounters { counters: counters.iter().map(named).collect() }));
+        let pools = pools.iter().map(|(gaid, _, counters)| {
+            let hedges = self.program.hedges().map(|hedges| hedges.counters_of(*gaid)).unwrap_or_default();
+            let counters = counters.iter().chain(hedges.iter());
+            (*gaid, ApplicationCounters { counters: counters.map(named).collect() })
+        });
         let applications = applications.chain(pools).collect();
         Ok(CountersReply { element, applications, ..CountersReply::default() })
     }

@@ -21,7 +21,8 @@ fn link() -> Link {
 
 /// Data plane with one application whose endpoints are all at `hosts`.
 fn plane(hosts: SocketAddr, congestion_bytes: usize) -> Plane {
-    installed(Plane::new(link(), None, &Config { size: SIZE, congestion_bytes, ..Config::default() }), hosts, None)
+    let plane = Plane::new(link(), None, &Config { size: SIZE, congestion_bytes, ..Config::default() });
+    installed(plane.unwrap(), hosts, None)
 }
 
 /// Installs the application, or replaces the key that signs its frames.

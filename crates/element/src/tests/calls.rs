@@ -12,24 +12,29 @@ use tokio::net::UdpSocket;
 use tokio::time::timeout;
 use tonic::Code;
 
-const GAID: u32 = 9;
-const CALLER: u32 = 31;
+pub(super) const GAID: u32 = 9;
+pub(super) const CALLER: u32 = 31;
 /// Endpoints of the servers, by SID.
-const SERVERS: [u32; 2] = [41, 42];
-const INCARNATION: u32 = 4;
-const KEY: [u64; 2] = [7, 8];
+pub(super) const SERVERS: [u32; 2] = [41, 42];
+pub(super) const INCARNATION: u32 = 4;
+pub(super) const KEY: [u64; 2] = [7, 8];
 
 /// Socket of a caller or a server. Its frames are signed if it has a key.
-struct ElementHost {
+pub(super) struct ElementHost {
     socket: UdpSocket,
     key: Option<pathcall_wire::TokenKey>,
 }
 
 impl ElementHost {
-    async fn send(&self, kind: FrameKind, src: u32, dst: u32, head: CloneRepr) {
+    pub(super) async fn send(&self, kind: FrameKind, src: u32, dst: u32, head: CloneRepr) {
+        self.send_with(BaseRepr::new(kind), src, dst, head).await;
+    }
+
+    /// Sends a frame with the kind and the round of `base`.
+    pub(super) async fn send_with(&self, base: BaseRepr, src: u32, dst: u32, head: CloneRepr) {
         let flags = if src == CALLER { 0 } else { Flags::FROM_SERVER };
         let (gaid, src_incarnation) = (GAID, INCARNATION);
-        let base = BaseRepr { flags, gaid, epoch: 1, src, src_incarnation, dst, seq: 1, ..BaseRepr::new(kind) };
+        let base = BaseRepr { flags, gaid, epoch: 1, src, src_incarnation, dst, seq: 1, ..base };
         let (mut bytes, mut room) = ([0; MAX_FRAME], [0; MAX_FRAME]);
         let len = emit(&base, &head, b"a request", &mut bytes);
         let plain = &bytes[..len];
@@ -37,7 +42,7 @@ impl ElementHost {
         self.socket.send(frame).await.unwrap();
     }
 
-    async fn receive(&self) -> CloneFrame<Vec<u8>> {
+    pub(super) async fn receive(&self) -> CloneFrame<Vec<u8>> {
         let mut bytes = vec![0; MAX_FRAME];
         let len = timeout(HANG, self.socket.recv(&mut bytes)).await.expect("a frame").unwrap();
         bytes.truncate(len);
@@ -52,7 +57,7 @@ fn pool(boot_id: u64, key: Option<[u64; 2]>) -> InstallPoolRequest {
 }
 
 /// Installs the pool, its caller and its servers.
-async fn hosts(fixture: &mut ElementFixture, key: Option<[u64; 2]>) -> [ElementHost; 3] {
+pub(super) async fn hosts(fixture: &mut ElementFixture, key: Option<[u64; 2]>) -> [ElementHost; 3] {
     let boot_id = fixture.element.boot_id();
     fixture.control.install_pool(pool(boot_id, key)).await.unwrap();
     let mut hosts = Vec::new();

@@ -4,6 +4,7 @@ mod calls;
 mod common;
 mod control;
 mod forwarding;
+mod hedges;
 mod racks;
 mod registration;
 mod tokens;

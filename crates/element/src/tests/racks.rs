@@ -85,6 +85,7 @@ impl Racks {
             addresses: addresses[1..].to_vec(),
             element: Some(at[rack]),
             switch_id: switch_id(rack as u32 + 1).get(),
+            element_holds: false,
         };
         let mut links = links.into_iter();
         let caller_link = links.next().expect("a link of each host");

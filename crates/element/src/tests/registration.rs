@@ -129,6 +129,7 @@ async fn element_registers_again_after_controller_restart() {
         assert_eq!(sizes, [size.rows, size.lanes, size.slots]);
         assert_eq!((request.rack.as_str(), request.element), ("a", earlier), "the id of the registration before");
         earlier = element_id;
+        assert!(request.holds_hedges, "it runs in user space");
 
         grants.send(Ok(ElementGrant { element: element_id, endpoint: 100 })).await.unwrap();
         until(&mut registration, Registration::Known { element: element_id, endpoint: 100 }).await;

@@ -15,7 +15,8 @@ const SERVERS: [u32; 2] = [41, 42];
 fn plane(hosts: SocketAddr) -> Option<Plane> {
     let link = link();
     let kernel = crate::kernel::start_for_test(link.local_addr(), SIZE)?;
-    Some(installed(Plane::new(link, Some(kernel), &Config { size: SIZE, ..Config::default() }), hosts, None))
+    let plane = Plane::new(link, Some(kernel), &Config { size: SIZE, ..Config::default() });
+    Some(installed(plane.unwrap(), hosts, None))
 }
 
 /// Number of frames that leave after one frame has arrived.
