@@ -172,7 +172,8 @@ fn read(
         Some(Value::U32(workers)) => workers,
         _ => 0,
     };
-    let cancel = flag(option, "cancel") || streaming || automatic && !option.has_field_by_name("cancel");
+    let hedges = automatic || hedging.is_some();
+    let cancel = flag(option, "cancel") || streaming || hedges && !option.has_field_by_name("cancel");
     Ok(Some(ClonedMethod {
         path: path.into(),
         package: package.into(),

@@ -152,7 +152,8 @@ fn cloned_method_is_described_in_one_line() {
     let report = check_files(&[("app.proto", &service(&rpc))]).expect("a valid file");
     assert_eq!(
         report.to_string(),
-        "/app.S/Call: to a random server, extra requests up to 1 of the calls, 0.05 of the calls hedged, 2 requests at most\n"
+        "/app.S/Call: to a random server, extra requests up to 1 of the calls, 0.05 of the calls hedged, 2 requests at \
+         most, slower requests cancelled\n"
     );
     let dear = "idempotent: true, clone: true, budget: 0.1, budgetPerSecond: 0, budgetBurst: 20, cost: 5";
     let rpc = format!("rpc Call(Ask) returns (Answer) {{ option (pathcall.clone) = {{ {dear} }}; }}");

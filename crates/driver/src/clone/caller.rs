@@ -53,7 +53,8 @@ impl CloneCallerHandle {
     /// if they carry tokens.
     #[must_use]
     pub fn spawn(config: CloneCallerConfig, addresses: PoolAddresses, key: Option<TokenKey>, link: Link) -> Self {
-        let config = CloneCallerConfig { pool: addresses.pool.clone(), ..config };
+        let element_holds = addresses.element_holds;
+        let config = CloneCallerConfig { pool: addresses.pool.clone(), element_holds, ..config };
         let calls = Calls {
             // The driver's time starts at 0.
             caller: CloneCaller::new(Instant::default(), config),
@@ -179,6 +180,7 @@ impl Calls {
     fn renew(&mut self, now: Instant, addresses: PoolAddresses) {
         let other = addresses.pool != self.addresses.pool;
         self.addresses = addresses;
+        self.caller.set_element_holds(self.addresses.element_holds);
         if other {
             self.caller.set_pool(now, self.addresses.pool.clone());
         }

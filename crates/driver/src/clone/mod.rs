@@ -36,6 +36,8 @@ pub struct PoolAddresses {
     pub element: Option<SocketAddr>,
     /// Switch id in the element's frames.
     pub switch_id: u16,
+    /// Whether the element holds hedges.
+    pub element_holds: bool,
 }
 
 impl PoolAddresses {

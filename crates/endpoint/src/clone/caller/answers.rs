@@ -32,7 +32,7 @@ impl CloneCaller {
         if head.attempt() == 0 || call.requests == 1 + call.reminders {
             self.latency.record(now.since(call.started_at));
         }
-        self.learn_from_answer(now, &call, head.attempt());
+        self.learn_from_answer(now, &call, head);
         self.record_latency(now, &mut call);
         self.record_server_state(&call, frame);
         self.record_end(now, &call);
@@ -44,6 +44,9 @@ impl CloneCaller {
         } else if call.retried_elsewhere {
             self.retried_elsewhere.truncate(RETRIED_MAX - 1);
             self.retried_elsewhere.push_front((seq, head.attempt()));
+        }
+        if cloned {
+            self.count_by_element(&call, head);
         }
         self.complete(now, seq, &call, ServerReply { reply, server: frame.base().src(), cloned });
         if twice {
@@ -79,6 +82,8 @@ impl CloneCaller {
             }
             if !cloned {
                 self.refund(&mut call, attempt);
+                // The element has dropped the copy that it held.
+                call.is_held &= attempt != 0;
             }
             if call.may_hedge() {
                 call.hedge_at = Some(call.not_before.max(now));
@@ -99,6 +104,10 @@ impl CloneCaller {
         if let Some(mut call) = self.calls.remove(&seq)
             && let Some(reply) = call.failure.take()
         {
+            // A failed answer does not tell a held hedge from a clone that was sent at once.
+            let held = call.is_held && !call.options.clone;
+            self.stats.hedged_by_element += u64::from(reply.cloned && held);
+            self.stats.cloned += u64::from(reply.cloned && !held);
             self.record_failed(now, &mut call);
             self.record_failed_end(&call);
             self.complete(now, seq, &call, reply);
@@ -109,7 +118,8 @@ impl CloneCaller {
     pub(super) fn refund(&mut self, call: &mut Call, attempt: u8) {
         if call.reserved & bit(attempt) != 0 {
             call.reserved &= !bit(attempt);
-            self.stats.refused.busy += 1;
+            // A held hedge that was not needed was not refused.
+            self.stats.refused.busy += u64::from(!call.is_held || call.options.clone);
             self.budgets.refund(call.options.budget, call.options.cost);
         }
     }
@@ -126,7 +136,6 @@ impl CloneCaller {
         let ServerReply { reply, server, cloned } = answer;
         self.forget_requests(call);
         self.stats.answered += 1;
-        self.stats.cloned += u64::from(cloned);
         let requests = call.requests + u32::from(cloned);
         let answer = CloneAnswer { reply, server, latency: now.since(call.started_at), cloned, requests };
         self.events.push_back(Event::Answered(CloneCallId(seq), answer));

@@ -41,6 +41,8 @@ pub struct CloneCallerConfig {
     pub extra_while_slow: bool,
     /// Least number of calls with one policy that are measured together, of automatic calls.
     pub policy_period: u32,
+    /// Whether the element holds hedges: it sends a request to another server after the delay that the request names.
+    pub element_holds: bool,
     /// Most calls in progress.
     pub calls_max: usize,
 }
@@ -65,6 +67,7 @@ impl CloneCallerConfig {
             report_age_max: Duration::from_millis(100),
             extra_while_slow: false,
             policy_period: 400,
+            element_holds: false,
             calls_max: 1 << 20,
         }
     }
@@ -183,7 +186,7 @@ pub struct CloneCallerStats {
     pub answered: u64,
     /// Calls failed.
     pub failed: u64,
-    /// Calls whose answer reported a clone by the element.
+    /// Calls whose answer reported a clone by the element, sent at once.
     pub cloned: u64,
     /// Second requests of C-Clone.
     pub second_requests: u64,
@@ -193,6 +196,8 @@ pub struct CloneCallerStats {
     pub reminded: u64,
     /// Requests sent because the answer took long.
     pub hedged: u64,
+    /// Requests that the element held, and sent because the answer took long; calls whose answer reported one.
+    pub hedged_by_element: u64,
     /// Requests sent because of a failed answer.
     pub after_failed: u64,
     /// Extra requests that were not sent, or not allowed to be cloned.
@@ -217,6 +222,12 @@ impl CloneCallerStats {
     /// Number of extra requests: sent by the caller beyond one for each call, or made by the element.
     #[must_use]
     pub const fn extra(&self) -> u64 {
-        self.cloned + self.second_requests + self.repeated + self.reminded + self.hedged + self.after_failed
+        self.cloned
+            + self.second_requests
+            + self.repeated
+            + self.reminded
+            + self.hedged
+            + self.hedged_by_element
+            + self.after_failed
     }
 }

@@ -64,6 +64,9 @@ pub(super) struct Call {
     pub(super) policy_period: Option<u32>,
     /// Whether no answer came within the first learned delay of hedges.
     pub(super) is_overdue: bool,
+    /// Whether the element holds the first hedge, as far as known, and whether its time has come.
+    pub(super) is_held: bool,
+    pub(super) held_passed: bool,
     /// Attempt of the first hedge because the answer took long; 0: none.
     pub(super) hedge_attempt: u8,
     /// Timer that is set.
@@ -140,6 +143,8 @@ impl Call {
             latency_recorded: false,
             policy_period: None,
             is_overdue: false,
+            is_held: false,
+            held_passed: false,
             hedge_attempt: 0,
             timer: Instant(u64::MAX),
             working: Vec::new(),
@@ -244,8 +249,13 @@ impl Call {
 
     /// Returns whether the hedging policy allows another attempt.
     pub(super) fn has_attempts(&self) -> bool {
-        self.options.idempotent
-            && self.options.hedge.is_some_and(|hedge| self.attempt.saturating_add(1) < hedge.max_attempts)
+        self.options.idempotent && self.options.hedge.is_some_and(|hedge| self.sent() < hedge.max_attempts)
+    }
+
+    /// Times that the call was sent, with the hedge that the element holds or has sent.
+    fn sent(&self) -> u8 {
+        let held = self.is_held && !mutant::on(Mutant::CloneHedgedToo);
+        self.attempt.saturating_add(1).saturating_add(u8::from(held))
     }
 
     /// Records that a server works on the call.

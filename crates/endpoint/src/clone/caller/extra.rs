@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use pathcall_wire::{Instant, Mutant, mutant};
+use pathcall_wire::clone::CLONE;
+use pathcall_wire::{CloneHeader, Instant, Mutant, mutant};
 
 use super::super::{CloneOptions, HedgeAfter};
 use super::hedge_budget::Payment;
+use super::held_hedge::was_held;
 use super::slowdown::Slowdown;
 use super::{Call, CloneCaller};
 
@@ -17,7 +19,7 @@ impl CloneCaller {
         let Some(mut call) = self.calls.remove(&seq) else { return false };
         let attempts_before = call.attempt;
         call.hedge_at = None;
-        if call.may_hedge() && !self.waits_longer(now, &mut call) {
+        if !self.passes_held_hedge(now, &mut call) && call.may_hedge() && !self.waits_longer(now, &mut call) {
             let delay = self.hedge_delay(&call);
             // A hedge that the budget refuses is not retried at once, however short the delay is.
             call.hedge_at = delay.map(|delay| now + delay.max(self.config.retry_min));
@@ -59,7 +61,7 @@ impl CloneCaller {
 
     /// Whether a hedge that is due has to wait longer: the learned delay has grown since the call was sent. Otherwise,
     /// the delay grows now.
-    fn waits_longer(&mut self, now: Instant, call: &mut Call) -> bool {
+    pub(super) fn waits_longer(&mut self, now: Instant, call: &mut Call) -> bool {
         let Some(share) = learned_share(call).filter(|_| call.failure.is_none()) else { return false };
         let Some(learned) = self.hedge_delays.get_mut(usize::from(call.options.budget)) else { return false };
         if let Some(later) = learned.wait_longer(now, share, call.hedge_since, &mut call.is_overdue) {
@@ -69,11 +71,15 @@ impl CloneCaller {
         false
     }
 
-    /// Learns the delay of hedges from the answer to this attempt of a call.
-    pub(super) fn learn_from_answer(&mut self, now: Instant, call: &Call, attempt: u8) {
+    /// Learns the delay of hedges from the answer to a call.
+    pub(super) fn learn_from_answer(&mut self, now: Instant, call: &Call, head: CloneHeader<&[u8; CloneHeader::LEN]>) {
         let Some(share) = learned_share(call) else { return };
         let Some(learned) = self.hedge_delays.get_mut(usize::from(call.options.budget)) else { return };
-        let wins = (call.hedge_attempt != 0).then_some(attempt >= call.hedge_attempt);
+        let wins = match call.hedge_attempt {
+            0 if was_held(call, head) => Some(head.clo() == CLONE),
+            0 => None,
+            hedged => Some(head.attempt() >= hedged || was_held(call, head) && head.clo() == CLONE),
+        };
         learned.record_answer(now.since(call.started_at), share, wins, call.is_overdue);
     }
 
@@ -103,12 +109,17 @@ impl CloneCaller {
     /// Takes an extra request that only shortens the latency, a clone or a hedge; returns whether it may be sent. If all
     /// servers are slow, it would add load and shorten nothing.
     pub(super) fn spend_optional(&mut self, now: Instant, call: &Call) -> bool {
+        let slow = self.is_slow(call);
+        self.stats.refused.outage += u64::from(slow);
+        !slow && self.spend_extra(now, call)
+    }
+
+    /// Whether all servers are slow, so that a call has no clones and hedges.
+    pub(super) fn is_slow(&self, call: &Call) -> bool {
         let slowdown = self.slowdowns.get(usize::from(call.options.budget));
         let ignored =
             self.config.extra_while_slow || call.policy_period.is_some() && mutant::on(Mutant::CloneAutomaticOutage);
-        let slow = !ignored && slowdown.is_some_and(Slowdown::is_slow);
-        self.stats.refused.outage += u64::from(slow);
-        !slow && self.spend_extra(now, call)
+        !ignored && slowdown.is_some_and(Slowdown::is_slow)
     }
 
     /// Takes an extra request from the budget of the call; returns whether it may be sent.

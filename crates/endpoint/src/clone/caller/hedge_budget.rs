@@ -25,6 +25,12 @@ impl HedgeBudgets {
         self.get_mut(budget).map_or(Payment::Spent, |budget| budget.spend(now, cost))
     }
 
+    /// Takes an extra request of this cost from the upper half of the budget; returns whether it is paid.
+    pub(super) fn spend_spare(&mut self, now: Instant, budget: u8, cost: u16) -> bool {
+        self.get_mut(budget)
+            .is_some_and(|budget| budget.has_spare(now, cost) && budget.spend(now, cost) == Payment::Paid)
+    }
+
     /// Refunds an extra request that was not sent.
     pub(super) fn refund(&mut self, budget: u8, cost: u16) {
         if let Some(budget) = self.get_mut(budget) {
@@ -79,6 +85,12 @@ impl HedgeBudget {
             return if self.tokens < 1.0 { Payment::Spent } else { Payment::TooDear };
         }
         Payment::Paid
+    }
+
+    /// Returns whether half of the burst is left after an extra request.
+    fn has_spare(&mut self, now: Instant, cost: u16) -> bool {
+        self.add_elapsed(now);
+        self.tokens - f64::from(cost.max(1)) >= self.config.burst / 2.0
     }
 
     /// Refunds an extra request that was not sent.

@@ -13,6 +13,7 @@
 //! shows that all servers are slow. [`HedgeDelay`] is learned; [`ElementHealth`] records whether the element answers, and
 //! [`ServerLoads`] what is known of the servers' queues.
 //! [`streams`] has the hedges of streaming calls, which go by gRPC.
+//! [`held_hedge`] has the hedges that the element holds.
 //! [`automatic`] sets the options of calls whose policy a [`PolicyChoice`] chooses.
 
 mod answers;
@@ -23,6 +24,7 @@ mod element_health;
 mod extra;
 mod hedge_budget;
 mod hedge_delay;
+mod held_hedge;
 mod latency;
 mod latency_record;
 mod outgoing;
@@ -208,6 +210,7 @@ impl CloneCaller {
             return;
         }
         if frame.kind() == FrameKind::CloneWorking {
+            self.record_not_held(now, seq, head);
             return self.record_working_server(now, seq, frame.base().src());
         }
         match call.add_part(&frame) {

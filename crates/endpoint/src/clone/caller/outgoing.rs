@@ -23,6 +23,8 @@ pub(super) struct OutgoingRequest {
     pub(super) sid: u16,
     pub(super) parts: u16,
     pub(super) patience: u32,
+    /// Time in µs after which the element may send the request to another server, too; 0: it may not.
+    pub(super) hedge_after: u32,
     /// Next part to write.
     pub(super) part: u16,
 }
@@ -43,6 +45,7 @@ impl OutgoingRequest {
             sid: 0,
             parts: 1,
             patience: 0,
+            hedge_after: 0,
             part: 0,
         }
     }
@@ -69,6 +72,7 @@ impl OutgoingRequest {
             src_incarnation: config.incarnation,
             dst: self.dst,
             seq: self.seq,
+            round: self.hedge_after,
             ..BaseRepr::new(self.kind)
         };
         // The element assigns the id of a single-frame request that is sent once (NetClone §3.7).

@@ -158,6 +158,7 @@ impl CloneCaller {
             flags |= CloneFlags::CLONE;
             call.reserved |= bit(call.attempt);
         }
+        let hedge_after = self.grant_hedge(now, call);
         let (grp, idx) = (self.draw_group(now, call), self.random.below(self.config.filter_tables.into()));
         if let Some((first, _)) = clone::pair(grp, self.config.pool.servers.len()) {
             // The element may choose the other one.
@@ -175,6 +176,7 @@ impl CloneCaller {
             attempt: call.attempt,
             parts: call.parts,
             patience: self.report_after(call),
+            hedge_after,
             ..OutgoingRequest::new(seq)
         });
     }

@@ -12,6 +12,7 @@ mod automatic;
 mod counters;
 mod deadlines;
 mod failures;
+mod held;
 mod ignored;
 mod outage;
 mod pushback;

@@ -44,6 +44,31 @@ struct RequestKey {
     seq: u32,
 }
 
+/// Times that the caller of a request asks for, in µs.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// Time after which the server reports that it works on the request; 0: never.
+    patience: u32,
+    /// Time for which the element may hold a hedge of the request; 0: it may not.
+    hedge_after: u32,
+}
+
+impl Asked {
+    /// Time after which the server reports that it works on the request. If the element does not hold the hedge that the
+    /// caller asks for, the report tells the caller at the time of the hedge.
+    fn report_after(self, clo: u8) -> Option<Duration> {
+        let unheld = self.hedge_after != 0 && clo == 0 && !mutant::on(Mutant::CloneUnheldHidden);
+        let after = if unheld { [self.patience, self.hedge_after] } else { [self.patience, 0] };
+        after.into_iter().filter(|time| *time > 0).min().map(|time| Duration::from_micros(time.into()))
+    }
+
+    /// Time for which the element has held the request before it came.
+    fn held_ns(self, header: RequestHeader) -> u64 {
+        let is_hedge = header.clo() == clone::CLONE && !header.is_cloned();
+        if is_hedge { u64::from(self.hedge_after) * 1_000 } else { 0 }
+    }
+}
+
 /// Request queue of one server.
 #[derive(Debug)]
 pub struct CloneWorker {
@@ -148,7 +173,7 @@ impl CloneWorker {
         pushback: Option<Pushback>,
     ) -> Result<(), FinishError> {
         let header = self.remove_begun(id)?.header;
-        let marked = cause != FailureCause::Request || header.clo() != 0;
+        let marked = cause != FailureCause::Request || header.is_cloned();
         self.stats.failed += u64::from(marked);
         let header = if marked { header.failed(pushback) } else { header };
         let waiting = match cause {
@@ -254,7 +279,8 @@ impl CloneWorker {
             self.stats.repeats += 1;
             return;
         }
-        let unwanted = header.clo() == clone::CLONE && self.queue_length() > 0;
+        // A hedge waits like any other request.
+        let unwanted = header.is_cloned() && header.clo() == clone::CLONE && self.queue_length() > 0;
         if unwanted && !mutant::on(Mutant::CloneQueuedBusy) {
             self.stats.clones_dropped += u64::from(frame.head().part() == 0);
             return;
@@ -266,7 +292,8 @@ impl CloneWorker {
             return;
         }
         if let Some((header, request)) = self.partials.add_part(now, key, header, frame, room, &mut self.stats) {
-            self.enqueue(now, key, header, request, frame.head().patience());
+            let asked = Asked { patience: frame.head().patience(), hedge_after: frame.base().round() };
+            self.enqueue(now, key, header, request, asked);
         }
     }
 
@@ -279,17 +306,18 @@ impl CloneWorker {
     }
 
     /// Queues a complete request.
-    fn enqueue(&mut self, now: Instant, key: RequestKey, header: RequestHeader, request: Bytes, patience: u32) {
+    fn enqueue(&mut self, now: Instant, key: RequestKey, header: RequestHeader, request: Bytes, asked: Asked) {
         self.stats.queued += 1;
         self.stats.clones += u64::from(header.clo() == clone::CLONE);
-        let report_at = (patience > 0).then(|| now + Duration::from_micros(patience.into()));
+        let report_after = asked.report_after(header.clo());
+        let report_at = report_after.map(|after| now + after);
         let newest = header.attempt();
         let id = self.requests.push(QueuedRequest {
             key,
             header,
             newest,
             payload: request,
-            since: now,
+            since: Instant(now.0.saturating_sub(asked.held_ns(header))),
             is_begun: false,
             unwanted: false,
             report_at,

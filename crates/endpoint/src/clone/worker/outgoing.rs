@@ -57,6 +57,12 @@ impl RequestHeader {
     pub(super) const fn clo(&self) -> u8 {
         self.clone.clo
     }
+
+    /// Whether the element sent the request to two servers at once. It may hold a copy of a request that it did not
+    /// clone, and send it later: a hedge.
+    pub(super) const fn is_cloned(&self) -> bool {
+        self.clone.clo != 0 && self.clone.flags & CloneFlags::CLONE != 0
+    }
 }
 
 /// Answer, or report that a request is in progress, whose frames are to be written.

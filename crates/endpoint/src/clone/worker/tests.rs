@@ -1,3 +1,5 @@
+mod held;
+
 use pathcall_wire::clone::{CLONE, ORIGINAL, PART, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneRepr, MAX_FRAME};
 use proptest::prelude::*;
@@ -80,10 +82,10 @@ fn completed_requests_leave_few_timers() {
 #[test]
 fn clone_is_dropped_when_requests_wait() {
     let mut worker = CloneWorker::new(CONFIG);
-    let clone = CloneRepr { clo: CLONE, ..plain() };
+    let clone = CloneRepr { clo: CLONE, flags: CloneFlags::CLONE, ..plain() };
     worker.receive(ms(0), &request(1, clone, b""));
     worker.receive(ms(0), &request(2, clone, b""));
-    worker.receive(ms(0), &request(3, CloneRepr { clo: ORIGINAL, ..plain() }, b""));
+    worker.receive(ms(0), &request(3, CloneRepr { clo: ORIGINAL, flags: CloneFlags::CLONE, ..plain() }, b""));
     assert_eq!((worker.waiting(), worker.stats().clones_dropped), (2, 1));
     while let Some(work) = worker.begin_next(ms(0)) {
         worker.finish(work.id, Bytes::new()).expect("in progress");
@@ -97,7 +99,10 @@ fn dropped_clone_in_parts_counts_once() {
     let mut worker = CloneWorker::new(CONFIG);
     worker.receive(ms(0), &request(1, plain(), b""));
     for part in 0..3 {
-        worker.receive(ms(0), &request(2, CloneRepr { clo: CLONE, part, parts: 3, ..plain() }, &[1; PART]));
+        worker.receive(
+            ms(0),
+            &request(2, CloneRepr { clo: CLONE, flags: CloneFlags::CLONE, part, parts: 3, ..plain() }, &[1; PART]),
+        );
     }
     assert_eq!((worker.waiting(), worker.stats().clones_dropped), (1, 1));
 }
@@ -125,7 +130,7 @@ fn copy_is_not_begun_twice_and_is_reported() {
 #[test]
 fn repeated_clone_is_answered_with_its_clone_id() {
     let mut worker = CloneWorker::new(CONFIG);
-    worker.receive(ms(0), &request(1, CloneRepr { clo: CLONE, ..plain() }, b""));
+    worker.receive(ms(0), &request(1, CloneRepr { clo: CLONE, flags: CloneFlags::CLONE, ..plain() }, b""));
     let work = worker.begin_next(ms(0)).expect("a waiting request");
     let again = CloneRepr { attempt: 1, req_id: 9, flags: CloneFlags::DIRECT, ..plain() };
     worker.receive(ms(2), &request(1, again, b""));
@@ -139,7 +144,7 @@ fn repeated_clone_is_answered_with_its_clone_id() {
     assert_eq!(worker.waiting(), 1, "the answer to the earlier attempt was lost");
     // A repeat past a silent element is answered past it.
     let mut worker = CloneWorker::new(CONFIG);
-    worker.receive(ms(0), &request(1, CloneRepr { clo: CLONE, ..plain() }, b""));
+    worker.receive(ms(0), &request(1, CloneRepr { clo: CLONE, flags: CloneFlags::CLONE, ..plain() }, b""));
     worker.receive(ms(2), &request(1, CloneRepr { switch_id: 0, ..again }, b""));
     let work = worker.begin_next(ms(2)).expect("a waiting request");
     worker.finish(work.id, Bytes::new()).expect("in progress");
@@ -380,7 +385,7 @@ fn failed_server_is_not_reported_idle() {
         [0, ORIGINAL].into_iter().flat_map(|clo| (1..).zip(causes).map(move |b| (clo, b)))
     {
         let seq = seq + 10 * u32::from(clo);
-        worker.receive(ms(0), &request(seq, CloneRepr { clo, ..plain() }, b""));
+        worker.receive(ms(0), &request(seq, CloneRepr { clo, flags: CloneFlags::CLONE, ..plain() }, b""));
         let work = worker.begin_next(ms(0)).expect("a waiting request");
         worker.fail(work.id, Bytes::new(), blame, None).expect("in progress");
         let (_, _, head, _) = sent(&mut worker).remove(0);
@@ -398,7 +403,7 @@ fn requests_beyond_the_workers_count_as_waiting() {
     }
     let begun: Vec<_> = std::iter::from_fn(|| worker.begin_next(ms(0))).collect();
     assert_eq!((begun.len(), worker.waiting()), (4, 1));
-    worker.receive(ms(1), &request(6, CloneRepr { clo: CLONE, ..plain() }, b""));
+    worker.receive(ms(1), &request(6, CloneRepr { clo: CLONE, flags: CloneFlags::CLONE, ..plain() }, b""));
     assert_eq!(worker.stats().clones_dropped, 1);
     // One request waits, and three are in progress for two workers.
     worker.finish(begun[0].id, Bytes::new()).expect("in progress");
