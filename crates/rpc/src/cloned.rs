@@ -199,20 +199,23 @@ pub(crate) fn pool_addresses(table: &PoolTable, rack: &str) -> Result<PoolAddres
     }
     let address = |text: &str| text.parse().map_err(|_| invalid(format!("the address {text:?}")));
     let addresses = table.servers.iter().map(|server| address(&server.data_address)).collect::<Result<_, _>>()?;
-    let (number, element) = element_of_rack(table, rack);
+    let (number, element, element_holds) = element_of_rack(table, rack);
     let element = match element {
         "" => None,
         text => Some(address(text)?),
     };
     let servers = table.servers.iter().map(|server| server.endpoint).collect();
     let pool = Pool { gaid: table.gaid, version: table.version, servers };
-    Ok(PoolAddresses { pool, addresses, element, switch_id: if number == 0 { 0 } else { switch_id(number).get() } })
+    let switch_id = if number == 0 { 0 } else { switch_id(number).get() };
+    Ok(PoolAddresses { pool, addresses, element, switch_id, element_holds })
 }
 
-/// Id and address of the element for a server or caller of a rack (NetClone §3.7); 0 and empty if there is none.
-fn element_of_rack<'a>(table: &'a PoolTable, rack: &str) -> (u32, &'a str) {
+/// Id and address of the element for a server or caller of a rack (NetClone §3.7), and whether it holds hedges; 0 and
+/// empty if there is none.
+fn element_of_rack<'a>(table: &'a PoolTable, rack: &str) -> (u32, &'a str, bool) {
     let own = table.elements.iter().find(|element| element.rack == rack);
-    own.map_or((table.element, &table.element_address), |own| (own.element, &own.data_address))
+    let default = (table.element, &*table.element_address, table.element_holds_hedges);
+    own.map_or(default, |own| (own.element, &own.data_address, own.holds_hedges))
 }
 
 /// Key of the pool's frames.

@@ -109,6 +109,7 @@ fn extra(pool: &CloneCallerStats) -> Values {
         ("repeated", pool.repeated),
         ("reminded", pool.reminded),
         ("hedged", pool.hedged),
+        ("hedged_by_element", pool.hedged_by_element),
         ("after_failed", pool.after_failed),
     ]
 }

@@ -7,11 +7,11 @@ use super::{ApplicationCounters, in_rack};
 use pathcall_console::TextTable;
 
 /// Members of each pool, and the counters of its calls in its elements.
-pub(super) fn table(status: &StatusReply) -> TextTable<11> {
+pub(super) fn table(status: &StatusReply) -> TextTable<12> {
     let counters = ApplicationCounters::of(status);
     let mut table = TextTable::new([
-        "pool", "gaid", "version", "servers", "callers", "element", "tokens", "requests", "cloned", "answers",
-        "filtered",
+        "pool", "gaid", "version", "servers", "callers", "element", "tokens", "requests", "cloned", "hedged",
+        "answers", "filtered",
     ]);
     for pool in &status.pools {
         let (gaid, version, servers) =
@@ -27,6 +27,7 @@ pub(super) fn table(status: &StatusReply) -> TextTable<11> {
             if pool.authenticated { "yes" } else { "no" }.to_owned(),
             count("requests"),
             count("clones"),
+            count("hedges_sent"),
             count("replies"),
             count("filtered"),
         ]);

@@ -57,6 +57,7 @@ pub(super) async fn start_behind_relay(config: pathcall_element::Config) -> Rela
         rows: size.rows as u32,
         lanes: size.lanes as u32,
         slots: size.slots as u32,
+        holds_hedges: true,
         ..RegisterElementRequest::default()
     };
     let mut client = ControllerClient::connect(controller.url()).await.expect("connection to the service");

@@ -345,13 +345,16 @@ fn is_same_start(record: &ElementRecord, request: &RegisterElementRequest) -> bo
         && record.data_address == request.data_address
         && record.rack == request.rack
         && (record.rows, record.lanes, record.slots) == (request.rows, request.lanes, request.slots)
+        && record.holds_hedges == request.holds_hedges
 }
 
 /// Record `of` with the content of a registration.
 fn registered(request: RegisterElementRequest, of: ElementRecord) -> ElementRecord {
-    let RegisterElementRequest { boot_id, data_address, control_address, rows, lanes, slots, rack, element: _ } =
-        request;
-    ElementRecord { boot_id, data_address, control_address, rows, lanes, slots, rack, alive: true, ..of }
+    let RegisterElementRequest {
+        boot_id, data_address, control_address, rows, lanes, slots, rack, element: _, holds_hedges
+    } = request;
+    let alive = true;
+    ElementRecord { boot_id, data_address, control_address, rows, lanes, slots, rack, holds_hedges, alive, ..of }
 }
 
 fn check(request: &RegisterElementRequest) -> Result<(), RegistrationRefusal> {

@@ -271,9 +271,19 @@ impl ControllerState {
             rack: element.rack.clone(),
             element: element.element,
             data_address: element.data_address.clone(),
+            holds_hedges: element.holds_hedges,
         });
-        let elements = elements.collect();
-        Some(PoolTable { gaid, version, servers, element_address, token_key, element, elements })
+        let (elements, holds) = (elements.collect(), default.is_some_and(|element| element.holds_hedges));
+        Some(PoolTable {
+            gaid,
+            version,
+            servers,
+            element_address,
+            token_key,
+            element,
+            elements,
+            element_holds_hedges: holds,
+        })
     }
 
     /// As [`pool_table`](Self::pool_table), without its key, for operators.

@@ -221,6 +221,9 @@ pub struct ElementRecord {
     /// Rack of the element.
     #[prost(string, tag = "13")]
     pub rack: String,
+    /// Whether the element holds hedges.
+    #[prost(bool, tag = "14")]
+    pub holds_hedges: bool,
 }
 
 /// Range of an element's slots.

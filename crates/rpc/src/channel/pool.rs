@@ -232,6 +232,7 @@ pub(super) fn sum(a: CloneCallerStats, b: CloneCallerStats) -> CloneCallerStats 
         repeated: a.repeated + b.repeated,
         reminded: a.reminded + b.reminded,
         hedged: a.hedged + b.hedged,
+        hedged_by_element: a.hedged_by_element + b.hedged_by_element,
         after_failed: a.after_failed + b.after_failed,
         refused: a.refused + b.refused,
         redundant: a.redundant + b.redundant,

@@ -183,6 +183,7 @@ impl TestNetwork {
             slots,
             rack: String::new(),
             element: 0,
+            holds_hedges: index.is_multiple_of(2),
         };
         self.elements.push(FakeElement { request, ..FakeElement::default() });
         index

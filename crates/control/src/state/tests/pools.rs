@@ -174,12 +174,14 @@ fn pool_follows_element() {
     let (a, first) = net.server("kv", 1);
     assert_eq!(first.pool.as_ref().unwrap().element_address, "", "there is none yet");
     let one = net.element(64, 64, 8);
-    assert_eq!(net.latest(a).pool.unwrap().element_address, "10.0.0.0:7702");
+    let pool = net.latest(a).pool.unwrap();
+    assert_eq!((&pool.element_address[..], pool.element_holds_hedges), ("10.0.0.0:7702", true));
     let two = net.element(64, 64, 8);
     net.restart_element(one);
     net.register_element(one);
     net.deliver_all();
-    assert_eq!(net.latest(a).pool.unwrap().element_address, "10.0.0.1:7702", "the other one is in service");
+    let pool = net.latest(a).pool.unwrap();
+    assert_eq!((&pool.element_address[..], pool.element_holds_hedges), ("10.0.0.1:7702", false), "the other one");
     assert_eq!((net.table(one), net.table(two).is_some()), (None, true));
     // The element refuses the pool, which moves back; when both refuse it, it works without one.
     net.elements[two].refuses = first.pool.as_ref().map(|pool| pool.gaid);

@@ -96,6 +96,7 @@ impl FakeElement {
             rows: 1024,
             lanes: 1024 * 64,
             slots: 16,
+            holds_hedges: true,
             ..RegisterElementRequest::default()
         }
     }
