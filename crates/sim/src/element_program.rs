@@ -85,6 +85,21 @@ impl ElementProgram {
         verdict
     }
 
+    /// Sends the held hedges that are due; `send` gets the endpoint and the frame.
+    pub(crate) fn send_hedges(&self, now: Instant, mut send: impl FnMut(u32, &[u8])) {
+        let inner = &mut *self.0.borrow_mut();
+        let mut sent = Vec::new();
+        inner.program.send_hedges(now, |to, frame| {
+            send(to, frame);
+            sent.push((Base::new_checked(&*frame).map(|base| base.gaid()).ok(), to));
+            true
+        });
+        for (gaid, to) in sent {
+            inner.traffic.again += 1;
+            inner.watch(gaid, FrameAction::Forward(to));
+        }
+    }
+
     /// Reads the program.
     pub(crate) fn with_program<R>(&self, at: impl FnOnce(&SwitchProgram) -> R) -> R {
         at(&self.0.borrow().program)

@@ -42,6 +42,7 @@ pub(super) fn clone(counts: &CloneCounts) -> Rows {
         ("failed at deadlines", share(counts.failed, counts.calls)),
         ("executions", counts.executions.to_string()),
         ("cloned", counts.cloned.to_string()),
+        ("held hedges sent", counts.hedges.to_string()),
         ("clones dropped", counts.clones_dropped.to_string()),
         ("answers filtered", counts.filtered.to_string()),
         ("slower answers", counts.redundant.to_string()),

@@ -25,6 +25,8 @@ pub(super) struct CallRecord {
     done: Option<Instant>,
     /// Number of the last attempt that was sent.
     attempt: u8,
+    /// Hedges that the element may have sent: 1 if the caller has granted one, and knows of no reason against it.
+    granted: u8,
     /// Time before which no other server may be asked.
     not_before: Instant,
     /// Servers, by endpoint, that have reported to work on the call.
@@ -97,6 +99,7 @@ impl<'a> CloneChecker<'a> {
             }
             self.sent(call).requests_cost += u64::from(self.plan.calls[call].options.cost);
             self.calls[call].attempt = frame.head().attempt();
+            self.calls[call].granted |= u8::from(frame.base().round() != 0);
             self.plan.check_slow_time(call, frame)?;
             self.direct.record(self.plan, call, frame);
         }
@@ -106,6 +109,11 @@ impl<'a> CloneChecker<'a> {
     /// Records a frame of a server that arrives at the caller of an open call.
     pub(super) fn record_answer(&mut self, now: Instant, call: usize, frame: &CloneFrame<&[u8]>) {
         let (known, head, server) = (&mut self.calls[call], frame.head(), frame.base().src());
+        let reports = frame.kind() == FrameKind::CloneWorking && head.clo() == 0;
+        let fails = head.flags() & (CloneFlags::FAILED | CloneFlags::CLONE) == CloneFlags::FAILED;
+        if head.attempt() == 0 && (reports || fails && head.parts() == 1) {
+            known.granted = 0;
+        }
         if frame.kind() == FrameKind::CloneWorking {
             known.working.insert(server);
         } else if head.flags() & CloneFlags::FAILED != 0
@@ -174,10 +182,9 @@ impl<'a> CloneChecker<'a> {
         let (options, head) = (self.plan.calls[call].options, frame.head());
         let asked = head.flags() & CloneFlags::CLONE != 0;
         let may = (options.clone || options.automatic) && options.idempotent;
-        if head.clo() != 0 && !(asked && may) {
-            return Err(CloneViolation::Cloned(call));
-        }
-        Ok(())
+        let held = options.idempotent && (options.hedge.is_some() || options.automatic) && self.plan.holding.is_some();
+        let may = asked && may || held && frame.base().round() != 0;
+        if head.clo() != 0 && !may { Err(CloneViolation::Cloned(call)) } else { Ok(()) }
     }
 
     /// Records the start of an execution; returns the tag with its number.
@@ -212,8 +219,8 @@ impl<'a> CloneChecker<'a> {
     /// Checks that a call may end with a server's failure: no other server can be asked, and none has completed it.
     fn failure(&self, now: Instant, call: usize, is_spent: bool) -> Result<(), CloneViolation> {
         let (known, plan) = (&self.calls[call], &self.plan.calls[call]);
-        let others =
-            plan.options.hedge.is_some_and(|hedge| known.attempt + 1 < hedge.max_attempts) && pushback(call).is_none();
+        let others = plan.options.hedge.is_some_and(|hedge| known.attempt + 1 + known.granted < hedge.max_attempts)
+            && pushback(call).is_none();
         if others && plan.options.idempotent && self.is_generous(plan.caller) && !is_spent {
             return Err(CloneViolation::GaveUp(call));
         }
@@ -289,5 +296,6 @@ impl<'a> CloneChecker<'a> {
 
 /// Whether a frame is a droppable clone with one part.
 pub(super) fn is_clone(frame: &CloneFrame<&[u8]>) -> bool {
-    frame.kind() == FrameKind::CloneRequest && frame.head().clo() == clone::CLONE
+    let head = frame.head();
+    frame.kind() == FrameKind::CloneRequest && head.clo() == clone::CLONE && head.flags() & CloneFlags::CLONE != 0
 }

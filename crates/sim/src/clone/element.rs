@@ -8,6 +8,7 @@ use pathcall_program::{Endpoint, FrameAction, FrameDropReason, RepeatFilterProfi
 use pathcall_wire::clone::ServerReport;
 use pathcall_wire::{CloneFlags, CloneFrame, Flags, FrameKind, Instant, clone};
 
+use super::holding::{ElementHolder, HoldPlan};
 use super::plan::ClonePlan;
 use super::violation::CloneViolation;
 use super::world::GAID;
@@ -15,7 +16,9 @@ use crate::element_program::ElementProgram;
 
 /// Switch program and its configuration.
 pub(super) struct Element {
-    switch: ElementProgram,
+    pub(super) switch: ElementProgram,
+    /// Calls of which the element may hold hedges, if it holds some.
+    pub(super) holder: Option<ElementHolder>,
     /// Index of the element's rack.
     index: usize,
     /// Whether the element lost its tables and has not been configured again.
@@ -37,7 +40,7 @@ impl Element {
     /// Creates an element; `shared` is the program that several worlds share.
     pub(super) fn new(plan: &ClonePlan, index: usize, shared: Option<ElementProgram>) -> Self {
         let switch = shared.unwrap_or_else(|| ElementProgram::own(numbered(plan, index)));
-        Self { switch, index, silent: false, version: 0, servers: Vec::new() }
+        Self { switch, holder: ElementHolder::new(plan), index, silent: false, version: 0, servers: Vec::new() }
     }
 
     /// Returns the element after the loss of all state.
@@ -91,6 +94,11 @@ impl Element {
             FrameAction::Multicast(_) | FrameAction::Drop(_) => {}
         }
         self.check_verdict(&before, verdict.action, &leaving, loads.as_deref())?;
+        let decided = CloneFrame::new_checked(before.as_slice()).map_or(0, |frame| frame.head().switch_id());
+        let ours = decided == 0 || decided == switch_id(self.index).get();
+        if let (Some(holder), Some(frame), true) = (&mut self.holder, leaving.first(), ours) {
+            holder.record(now, verdict.action, &frame.bytes);
+        }
         Ok(leaving)
     }
 
@@ -196,5 +204,8 @@ pub(crate) fn blank(plan: &ClonePlan, size: Size) -> SwitchProgram {
     let clones: CloneSize = plan.size;
     let mut program = SwitchProgram::with_clones(size, clones, RepeatFilterProfile::FullSequence);
     program.set_last_number(plan.numbered);
+    if let Some(size) = plan.holding.and_then(HoldPlan::size) {
+        program.hold_hedges(size);
+    }
     program
 }

@@ -47,6 +47,9 @@ impl CloneWorld<'_> {
                 Event::Answered(_, answer) => format!("call {call} ANSWERED by {}", answer.server),
                 Event::Failed(_, failure) => format!("call {call} FAILED: {failure}"),
             });
+            if let Event::Answered(_, answer) = &event {
+                self.check_hedged(call, answer)?;
+            }
             let refused = self.callers[index].0.stats().refused;
             let is_spent = refused.budget + refused.dear > 0;
             self.checker.ends(self.time.now, call, &event, is_spent)?;

@@ -4,7 +4,8 @@
 //! ```text
 //! seed ─► plan ─► world ─► outcome
 //!                  ├─ callers and servers: Caller, Worker; some servers report a wrong state
-//!                  ├─ elements: one, or one in each of two racks: Program with small tables, each verdict checked
+//!                  ├─ elements: one, or one in each of two racks: Program with small tables, each verdict checked;
+//!                  │  some hold hedges
 //!                  ├─ streams: streaming calls and their hedges
 //!                  ├─ network: faults, an attacker; pool updates that arrive late
 //!                  └─ checker: one whole answer or a failure in time, only permitted clones, budgets, bounds; no clones
@@ -14,6 +15,7 @@
 mod automatic;
 mod checker;
 pub(crate) mod element;
+mod holding;
 mod hosts;
 mod network;
 pub(crate) mod part;
@@ -27,6 +29,7 @@ pub(crate) mod world;
 
 use std::time::Duration;
 
+pub use holding::HoldPlan;
 pub use plan::ClonePlan;
 pub use racks::RackPlan;
 pub use streams::StreamViolation;
@@ -56,6 +59,8 @@ counts! {
         pub executions: u64,
         /// Requests that the element cloned.
         pub cloned: u64,
+        /// Held hedges that the element sent.
+        pub hedges: u64,
         /// Clones that servers dropped because their queue was not empty.
         pub clones_dropped: u64,
         /// Slower answers that the element dropped.
@@ -105,6 +110,7 @@ impl Simulation for CloneSimulation {
         |plan| plan.servers.iter_mut().for_each(|server| server.fails = Chance(0)),
         |plan| plan.streams = None,
         |plan| plan.racks = None,
+        |plan| plan.holding = None,
     ];
     const LISTS: &'static [ShrinkList<ClonePlan>] = &[
         |plan, part| remove_range(&mut plan.calls, part),
@@ -114,7 +120,7 @@ impl Simulation for CloneSimulation {
 
     fn generate(seed: u64) -> ClonePlan {
         let plan = automatic::with_automatic_calls(slowdown::with_slow_time(plan::generate(seed)));
-        racks::with_racks(streams::with_streams(plan))
+        holding::with_holding(racks::with_racks(streams::with_streams(plan)))
     }
 
     fn play_with_trace(plan: &ClonePlan, text: &mut Option<String>) -> CloneOutcome {

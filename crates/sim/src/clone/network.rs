@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::clone::{CloneDestination, Pool};
 use pathcall_wire::clone::{CLONE, ORIGINAL};
-use pathcall_wire::{Base, CloneFrame, Flags, FrameKind};
+use pathcall_wire::{Base, CloneFlags, CloneFrame, Flags, FrameKind};
 
 use super::element::OutgoingFrame;
 use super::part::machine;
@@ -108,10 +108,10 @@ impl CloneWorld<'_> {
         for frame in leaving {
             self.forward_frame(index, &frame)?;
         }
-        Ok(())
+        self.send_hedges(index)
     }
 
-    fn forward_frame(
+    pub(super) fn forward_frame(
         &mut self,
         index: usize,
         OutgoingFrame { to, bytes, cloned }: &OutgoingFrame,
@@ -120,7 +120,7 @@ impl CloneWorld<'_> {
             && let Ok(frame) = CloneFrame::new_checked(bytes.as_slice())
             && let Some(call) = self.call_of(&frame)
         {
-            self.counts.cloned += 1;
+            self.counts.cloned += u64::from(!is_hedge(&frame));
             self.checker.cloned(self.time.now, call, &frame)?;
         }
         let next = self.plan.next_hop(index, Self::host_of(*to));
@@ -212,6 +212,13 @@ impl CloneWorld<'_> {
         let installed = self.elements[index].install(&self.pool, &endpoints);
         debug_assert!(installed.is_ok(), "{installed:?}");
     }
+}
+
+/// Whether an element has held a request before it sent it.
+pub(super) fn is_hedge(frame: &CloneFrame<&[u8]>) -> bool {
+    frame.kind() == FrameKind::CloneRequest
+        && frame.head().clo() == CLONE
+        && frame.head().flags() & CloneFlags::CLONE == 0
 }
 
 /// Changes the payload.

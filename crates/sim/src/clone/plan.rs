@@ -8,6 +8,7 @@ use pathcall_wire::Instant;
 use pathcall_wire::clone::PART;
 
 pub use super::automatic::SlowWay;
+use super::holding::HoldPlan;
 use super::racks::RackPlan;
 use super::streams::StreamPlan;
 use crate::random::{Chance, Random};
@@ -47,6 +48,8 @@ pub struct ClonePlan {
     pub slow_way: Option<SlowWay>,
     /// Racks, if there are two.
     pub racks: Option<RackPlan>,
+    /// Hedges that elements hold, if they do.
+    pub holding: Option<HoldPlan>,
     /// Streaming calls.
     pub streams: Option<StreamPlan>,
 }
@@ -200,6 +203,7 @@ pub fn generate(seed: u64) -> ClonePlan {
         slow: None,
         slow_way: None,
         racks: None,
+        holding: None,
         streams: None,
     }
 }

@@ -147,6 +147,38 @@ pub enum CloneViolation {
     /// A caller sent a hedge although all servers are slow.
     #[error("caller {0} sent a hedge although all servers are slow together")]
     HedgedSlow(usize),
+    /// The element sent a hedge that no request has asked for.
+    #[error("the element sent a hedge of request {0}, which has not asked for it")]
+    HedgeUnasked(u32),
+    /// The element sent a hedge of an answered call.
+    #[error("the element sent a hedge of request {0}, whose answer it had forwarded")]
+    HedgeAnswered(u32),
+    /// The element sent two hedges of a call.
+    #[error("the element sent two hedges of request {0}")]
+    HedgeTwice(u32),
+    /// The element sent a hedge to the server that has the request.
+    #[error("the element sent the hedge of request {0} to the server that has the request")]
+    HedgeToFirst(u32),
+    /// The element sent a hedge to a server although another one is idler.
+    #[error("the element sent the hedge of request {0} to another server than the idlest")]
+    HedgeToBusy(u32),
+    /// The element sent a hedge before its time.
+    #[error("the element sent the hedge of request {0} before its time")]
+    HedgeEarly(u32),
+    /// Callers report more hedges of the element than it has sent.
+    #[error("callers report {reported} hedges of elements, which have sent {sent}")]
+    HedgesReported {
+        /// Hedges that callers report.
+        reported: u64,
+        /// Hedges that elements have sent.
+        sent: u64,
+    },
+    /// Callers sent hedges themselves although the element held all.
+    #[error("callers sent {0} hedges although the element held them")]
+    HedgedToo(u64),
+    /// A call that took long had no hedge.
+    #[error("call {0} took longer than its hedging delay, and had no hedge")]
+    NotHedged(usize),
     /// Violation of an invariant of streaming calls.
     #[error(transparent)]
     Stream(#[from] StreamViolation),

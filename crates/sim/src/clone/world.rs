@@ -123,6 +123,7 @@ impl<'a> CloneWorld<'a> {
                 retry_max: Duration::from_millis(100),
                 filter_tables: plan.size.filters as u8,
                 policy_period: POLICY_PERIOD,
+                element_holds: plan.holding.is_some(),
                 ..CloneCallerConfig::new(CALLER + index as u32, INCARNATION, pool.clone(), random.bits())
             };
             (CloneCaller::new(Instant(0), config), None)
@@ -171,6 +172,7 @@ impl<'a> CloneWorld<'a> {
 
     pub(super) fn check_no_state_left(&self) -> Result<(), CloneViolation> {
         self.streams.as_ref().map_or(Ok(()), StreamWorld::check_end)?;
+        self.check_hedges()?;
         let redundant: u64 = self.callers.iter().map(|(caller, _)| caller.stats().redundant).sum();
         if self.is_filter_exact() {
             if redundant > 0 {
@@ -333,7 +335,12 @@ impl<'a> CloneWorld<'a> {
                     worker.poll(now);
                 }
             }
-            CloneNode::Element(_) | CloneNode::Attacker => {}
+            CloneNode::Element(index) => {
+                if self.elements[index].holder.as_mut().is_some_and(|holder| due(&mut holder.wake)) {
+                    self.send_hedges(index)?;
+                }
+            }
+            CloneNode::Attacker => {}
         }
         self.drain(node)
     }
