@@ -126,7 +126,9 @@ impl Generator {
     fn request(&mut self, p: usize) -> Vec<u8> {
         let (src, to) = (self.random_caller(p), self.random_server(p));
         let dst = if self.random.once_in(10) { self.random_caller(p) } else { to };
-        let base = self.call_head(p, FrameKind::CloneRequest, src, dst);
+        let mut base = self.call_head(p, FrameKind::CloneRequest, src, dst);
+        // A pipeline forwards a request whose hedge an element in user space would hold.
+        base.round = if base.seq % 3 == 1 { 1_000 * base.seq } else { 0 };
         let mut head = self.random_call_fields(p);
         if self.random.once_in(3) {
             head.parts = 1 + self.random.below(3) as u16;

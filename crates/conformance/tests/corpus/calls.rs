@@ -139,6 +139,17 @@ pub fn calls() -> Case {
     scene.remark("flags that only an element may set are ignored in frames of hosts");
     scene.send(request(CloneRepr { clo: CLONE, sid: 2, grp: 1, ..may(0) }));
 
+    scene.remark("a hedge that a pipeline cannot hold: the request leaves at once, to one server");
+    let held = |head| {
+        let mut bytes = request(head);
+        CloneFrame::new_checked(&mut bytes[..]).expect("a frame").base_mut().set_round(1_500);
+        bytes
+    };
+    for head in [clone, shortest, may(0), may(CloneFlags::DIRECT), CloneRepr { parts: 2, ..clone }] {
+        scene.send(held(head));
+    }
+    let unheld = CloneRepr { req_id: 12, ..may(0) };
+    scene.send(reply(0, unheld));
     scene.remark("wrong senders: a server sends a request, a caller a reply, a server a reply of another server");
     scene.send(frame(FrameKind::CloneRequest, 1, SERVERS[0], 0, clone));
     scene.send(frame(FrameKind::CloneReply, 1, CALLERS[0], CALLERS[1], clone));
