@@ -57,7 +57,7 @@ fn filter_file_errors_are_reported() {
 }
 
 #[test]
-fn ambiguous_objects_are_reported() {
+fn ambiguous_filters_of_a_file_are_reported() {
     let query = r#"{ "AppName": "a", "get": "Answer.kvs", "CntFwd": {"key": "Ask.kvs"} }"#;
     let two = format!("{ADD}\n{query}\n");
     says(

@@ -203,12 +203,12 @@ impl ParsedFunction {
     }
 
     /// File, line and column of a span, for the C compiler.
-    fn place(&self, at: pathcall_p4::ir::Span) -> Option<(String, usize, usize)> {
+    fn place(&self, at: pathcall_p4::ir::SourceSpan) -> Option<(String, usize, usize)> {
         place(&self.sources, at)
     }
 }
 
-fn place(sources: &Sources, at: pathcall_p4::ir::Span) -> Option<(String, usize, usize)> {
+fn place(sources: &Sources, at: pathcall_p4::ir::SourceSpan) -> Option<(String, usize, usize)> {
     let (line, column) = sources.position(at);
     Some((sources.name(at.file).to_owned(), line, column)).filter(|(name, _, _)| !name.is_empty())
 }

@@ -7,7 +7,7 @@ use pathcall_netfn::handler::{
 };
 use pathcall_p4::ir::{
     Action, ActionId, CSource, Expr, HandlerDecl, Match, MatchKind, Parser, Partition, Program, Register, Slot, SlotId,
-    SlotKind, Span, Stmt, StmtKind, Table, TableEntry, TableId, TableKey, Ty,
+    SlotKind, SourceSpan, Stmt, StmtKind, Table, TableEntry, TableId, TableKey, Ty,
 };
 
 const STATE: &str = r"
@@ -75,7 +75,7 @@ fn program(state: &str, body: &str) -> Program {
         slot("md.tenant", Ty::Bit(12), SlotKind::Metadata),
     ];
     let key = |slot, ty, kind, name: &str| TableKey { expr: Expr::slot(ty, SlotId(slot)), kind, name: name.into() };
-    let assign = |to, value| Stmt { kind: StmtKind::Assign { to: SlotId(to), value }, at: Span::default() };
+    let assign = |to, value| Stmt { kind: StmtKind::Assign { to: SlotId(to), value }, at: SourceSpan::default() };
     let table = |name: &str, keys, action, size, idle_timeout_ms| Table {
         name: name.into(),
         keys,
@@ -85,9 +85,9 @@ fn program(state: &str, body: &str) -> Program {
         size,
         mirrored: true,
         idle_timeout_ms,
-        at: Span::default(),
+        at: SourceSpan::default(),
     };
-    let text = |text: &str, start| CSource { text: text.into(), at: Span { file: 0, start, end: start } };
+    let text = |text: &str, start| CSource { text: text.into(), at: SourceSpan { file: 0, start, end: start } };
     Program {
         name: "f".into(),
         slots,
@@ -143,7 +143,7 @@ fn program(state: &str, body: &str) -> Program {
     }
 }
 
-fn place(at: Span) -> Option<(String, usize, usize)> {
+fn place(at: SourceSpan) -> Option<(String, usize, usize)> {
     Some(("f.p4c".into(), at.start as usize, 5))
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pathcall_netfn::handler::{CHandler, Config, HandlerStartError};
 use pathcall_netfn::serve::{FunctionHandler as _, HandlerOutcome};
-use pathcall_p4::ir::{Program, Span};
+use pathcall_p4::ir::{Program, SourceSpan};
 use pathcall_p4::source::Sources;
 use pathcall_sandbox::{GuestBuildError, SandboxKind};
 
@@ -15,7 +15,7 @@ fn start(name: &str, kind: SandboxKind) -> Option<(Program, CHandler)> {
     let mut sources = Sources::new(Vec::new());
     let program = pathcall_p4::compile(&mut sources, file.as_path())
         .unwrap_or_else(|wrong| panic!("{name}: {}", pathcall_p4::diag::DiagnosticReport(&wrong, &sources)));
-    let place = |at: Span| {
+    let place = |at: SourceSpan| {
         let (line, column) = sources.position(at);
         Some((sources.name(at.file).to_owned(), line, column))
     };
@@ -25,7 +25,7 @@ fn start(name: &str, kind: SandboxKind) -> Option<(Program, CHandler)> {
 
 fn started(
     program: &Program,
-    place: &dyn Fn(Span) -> Option<(String, usize, usize)>,
+    place: &dyn Fn(SourceSpan) -> Option<(String, usize, usize)>,
     kind: SandboxKind,
 ) -> Option<CHandler> {
     let config = Config { kind: Some(kind), ..Config::default() };

@@ -9,7 +9,7 @@ use pathcall_netfn::mirror::layout::{TableLayout, mask};
 use pathcall_netfn::mirror::lpm::{self, Lpm};
 use pathcall_netfn::mirror::{Inserted, MirroredTable, TableFull, wheel};
 use pathcall_p4::ir::{
-    Action, ActionId, Expr, Match, MatchKind, Parser, Program, Slot, SlotId, SlotKind, Span, Table, TableEntry,
+    Action, ActionId, Expr, Match, MatchKind, Parser, Program, Slot, SlotId, SlotKind, SourceSpan, Table, TableEntry,
     TableId, TableKey, Ty,
 };
 
@@ -31,7 +31,7 @@ fn program(keys: &[(u16, MatchKind)], size: u32, idle_timeout_ms: Option<u64>) -
         size,
         mirrored: true,
         idle_timeout_ms,
-        at: Span::default(),
+        at: SourceSpan::default(),
     };
     Program {
         name: "test".into(),

@@ -66,7 +66,7 @@ fn leased(holder: &mut LeaseHolder, routes: &Routes, key: u128, number: u32) -> 
 }
 
 #[test]
-fn only_prefixes_without_more_specific_ones_are_leased() {
+fn lease_covers_part_without_longer_prefix() {
     let routes = Routes::with(&[(0, 0), (0x40, 2), (0x44, 6), (0x80, 1)]);
     let mut holder = LeaseHolder::new(0);
     assert_eq!(leased(&mut holder, &routes, 0x81, 1), Some((0x80, 1)), "nothing beneath: the whole entry");
@@ -304,7 +304,7 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
 proptest! {
     /// The holder finds leases by position; the model searches all of them.
     #[test]
-    fn overlapping_leases_match_linear_search(
+    fn lease_lookup_by_prefix_matches_linear_search(
         routes in proptest::collection::vec((0..256_u128, 0..=8_u16), 1..40), steps in steps(),
     ) {
         let routes: Vec<_> = routes.into_iter().map(|(key, bits)| (key >> (8 - bits) << (8 - bits), bits)).collect();

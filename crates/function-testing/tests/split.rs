@@ -1,7 +1,9 @@
 //! Tests of splits of small functions: refused ones, and sizes of the header vector.
 
 use pathcall_function_testing::fixtures::empty_build;
-use pathcall_p4::ir::{Expr, HeaderId, Keyset, ParserState, Program, Span, StateId, Stmt, StmtKind, Transition, Ty};
+use pathcall_p4::ir::{
+    Expr, HeaderId, Keyset, ParserState, Program, SourceSpan, StateId, Stmt, StmtKind, Transition, Ty,
+};
 use pathcall_p4::split::build::{assign, stmt};
 use pathcall_p4::split::vector::bits;
 use pathcall_p4::split::{SplitError, SplitTarget, split};
@@ -58,7 +60,7 @@ fn parser_write_to_emitted_header_is_refused_with_line() {
         let expected = if header.is_empty() {
             Ok(())
         } else {
-            Err((SplitError::ParserWrites { header: header.into(), at: Span::default() }.to_string(), line))
+            Err((SplitError::ParserWrites { header: header.into(), at: SourceSpan::default() }.to_string(), line))
         };
         assert_eq!(with(states), expected, "{states}");
     }
@@ -70,7 +72,7 @@ fn write_before_call_to_parser_input_is_refused() {
     let refused =
         with_before(states, "if (md.x == 1) {\nsm.ingress_port = 3; }").expect_err("the parser reads the field");
     let field = "standard_metadata.ingress_port".to_owned();
-    assert_eq!(refused, (SplitError::ParserReads { field, at: Span::default() }.to_string(), 2));
+    assert_eq!(refused, (SplitError::ParserReads { field, at: SourceSpan::default() }.to_string(), 2));
     for (states, before) in [(states, "sm.egress_spec = 3;"), ("transition accept;", "sm.ingress_port = 3;")] {
         assert_eq!(with_before(states, before), Ok(()), "{before}");
     }
@@ -85,7 +87,7 @@ fn varbit_before_call_is_refused() {
         StmtKind::If { then, .. } if then.iter().any(|stmt| matches!(stmt.kind, StmtKind::Remote)) => Some(then),
         _ => None,
     });
-    branch.expect("a branch with the call").insert(0, Stmt { kind, at: Span::default() });
+    branch.expect("a branch with the call").insert(0, Stmt { kind, at: SourceSpan::default() });
     let refused = split(&program, &SplitTarget::default()).expect_err("options would be lost");
     assert!(matches!(refused, SplitError::Varbit { .. }), "{refused}");
 }

@@ -19,7 +19,7 @@ use pathcall_auth::{ConnectTarget, ExpectedPeer, PartyRole, Security};
 use pathcall_netfn::handler::{self, CHandler, HandlerStartError};
 use pathcall_netfn::live::{GroupServer, ServerCommand};
 use pathcall_netfn::serve::{FrameAnswer, HandlerServer, Stats};
-use pathcall_p4::ir::{Program, Span};
+use pathcall_p4::ir::{Program, SourceSpan};
 use pathcall_p4::split::SplitFunction;
 use pathcall_proto::v1::function_client::FunctionClient;
 use pathcall_proto::v1::{ServerHello, ServerReport, ServerTask, server_report};
@@ -47,7 +47,7 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(1);
 const BATCHES_MAX: usize = 16;
 
 /// Lookup of a source position for the C compiler: file, line and column.
-pub type SourceLocator = Box<dyn Fn(Span) -> Option<(String, usize, usize)> + Send + Sync>;
+pub type SourceLocator = Box<dyn Fn(SourceSpan) -> Option<(String, usize, usize)> + Send + Sync>;
 
 /// Settings of a server.
 pub struct Setup {

@@ -13,7 +13,7 @@ use crate::place::{self, EntryMode, EntryNumber, EntryValues, FlowReport, Sketch
 use crate::scale::{self, TopologyDevice};
 use pathcall_p4::exec::{Execution, TableError};
 use pathcall_p4::ir::{Match, MatchKind, RegisterId, TableEntry, TableId};
-use pathcall_p4::split::balance::{BalanceObjects, HEAVY, PlacedTable, key_shape};
+use pathcall_p4::split::balance::{BalanceObjects, ElementTable, HEAVY, key_shape};
 
 /// Distance of the request numbers of two starts of an element: 2^32 divided by the golden ratio, which keeps the
 /// ranges of many starts apart from each other.
@@ -49,7 +49,7 @@ impl Installer {
     /// Installer for an element that runs `program`, with these servers.
     #[must_use]
     pub fn new(program: &pathcall_p4::ir::Program, balance: BalanceObjects, servers: Vec<TopologyDevice>) -> Self {
-        let shape = |mirrored: &PlacedTable| (mirrored.table, key_shape(program, mirrored.table));
+        let shape = |mirrored: &ElementTable| (mirrored.table, key_shape(program, mirrored.table));
         Self {
             shapes: balance.tables.iter().map(shape).collect(),
             balance,
@@ -66,7 +66,7 @@ impl Installer {
     /// Facts about the mirrored tables, for a [`place::Placer`].
     #[must_use]
     pub fn facts(&self) -> Vec<TableFacts> {
-        let facts = |mirrored: &PlacedTable| TableFacts {
+        let facts = |mirrored: &ElementTable| TableFacts {
             table: mirrored.table,
             widths: self.shapes[&mirrored.table].iter().map(|(width, _)| *width).collect(),
             capacity: mirrored.capacity,
@@ -128,7 +128,7 @@ impl Installer {
         outcome
     }
 
-    fn mirrored(&self, table: TableId) -> Option<&PlacedTable> {
+    fn mirrored(&self, table: TableId) -> Option<&ElementTable> {
         self.balance.tables.iter().find(|mirrored| mirrored.table == table)
     }
 

@@ -1,7 +1,7 @@
 //! Abstract syntax tree: the supported subset of P4_16's grammar (App. G) and CLIP's declarations.
 
 use crate::check::Num;
-use crate::ir::{Span, Unary};
+use crate::ir::{SourceSpan, Unary};
 use crate::lex::Width;
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use std::rc::Rc;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Name {
     pub text: Rc<str>,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 /// Annotation, such as `@name("text")`; for most annotations only the name is kept.
@@ -44,23 +44,23 @@ pub(crate) enum Decl {
     /// `request { … }`
     Request {
         fields: Vec<Field>,
-        at: Span,
+        at: SourceSpan,
     },
     /// `response { … }`
     Response {
         fields: Vec<Field>,
-        at: Span,
+        at: SourceSpan,
     },
     /// `state { C }`
     State {
-        c: Span,
-        at: Span,
+        c: SourceSpan,
+        at: SourceSpan,
     },
     /// `void remote_handler(in request req, out response res) { C }`
     Handler {
         params: Vec<Param>,
-        c: Span,
-        at: Span,
+        c: SourceSpan,
+        at: SourceSpan,
     },
     /// `partition bit<16> ports = 1024 .. 65535;`
     Partition {
@@ -135,7 +135,7 @@ pub(crate) struct State {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Transition {
     To(Name),
-    Select { keys: Vec<Expr>, cases: Vec<(Vec<Expr>, Name)>, at: Span },
+    Select { keys: Vec<Expr>, cases: Vec<(Vec<Expr>, Name)>, at: SourceSpan },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -197,7 +197,7 @@ pub(crate) struct Variable {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stmt {
     pub kind: StmtKind,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -220,13 +220,13 @@ pub(crate) enum StmtKind {
 pub(crate) struct Case {
     pub label: Option<Expr>,
     pub body: Option<Vec<Stmt>>,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Type {
     pub kind: TypeKind,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -250,7 +250,7 @@ pub(crate) enum TypeKind {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Expr {
     pub kind: ExprKind,
-    pub at: Span,
+    pub at: SourceSpan,
     /// Height of the expression's tree. It is bounded, so that recursive passes cannot overflow the stack.
     pub depth: u16,
 }

@@ -10,7 +10,7 @@
 //!    = help: …
 //! ```
 
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 use crate::source::Sources;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use std::fmt;
@@ -22,13 +22,13 @@ pub const DIAGNOSTICS_MAX: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Source position.
-    pub at: Span,
+    pub at: SourceSpan,
     /// Message: the mistake, or the expected and the found token.
     pub message: String,
     /// Text beside the caret; may be empty.
     pub label: String,
     /// Related source position, with its own text.
-    pub also: Option<(Span, String)>,
+    pub also: Option<(SourceSpan, String)>,
     /// Suggested correction.
     pub hint: Option<String>,
 }
@@ -36,7 +36,7 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// New diagnostic at a source position.
     #[must_use]
-    pub fn new(at: Span, message: impl Into<String>) -> Self {
+    pub fn new(at: SourceSpan, message: impl Into<String>) -> Self {
         Self { at, message: message.into(), label: String::new(), also: None, hint: None }
     }
 
@@ -56,7 +56,7 @@ impl Diagnostic {
 
     /// Adds a related source position.
     #[must_use]
-    pub fn also(mut self, at: Span, why: impl Into<String>) -> Self {
+    pub fn also(mut self, at: SourceSpan, why: impl Into<String>) -> Self {
         self.also = Some((at, why.into()));
         self
     }
@@ -95,7 +95,7 @@ impl Diagnostic {
 fn annotation<'a>(
     kind: AnnotationKind,
     sources: &Sources,
-    at: Span,
+    at: SourceSpan,
     label: &'a str,
 ) -> annotate_snippets::Annotation<'a> {
     let text = sources.text(at.file);

@@ -138,7 +138,8 @@ pub mod delegate {
 pub mod place {
     pub use pathcall_rpc::ROLE;
     pub use pathcall_rpc::layer::place::{
-        Config, DeviceRole, Hardware, ModelError, PathState, PlaceError, PlaceOptions, PlaceStats, SelectionStrategy,
+        Config, DeviceRole, Hardware, ModelError, PathState, PlaceOptions, PlaceSetupError, PlaceStats,
+        SelectionStrategy,
     };
 }
 

@@ -8,7 +8,7 @@ use crate::lock::LockOutcome;
 use crate::repeat_filter::RepeatStatus;
 use crate::{
     Context, FrameAction, FrameDropReason, FrameVerdict, InstalledApplication, SwitchProgram, count, emit, generation,
-    lock, map, once,
+    lock, map, repeat_filter,
 };
 
 impl SwitchProgram {

@@ -315,6 +315,7 @@ mod tests {
             rack: rack.into(),
             element,
             data_address: data_address.into(),
+            holds_hedges: element == 2,
         };
         let elements = vec![element("a", 1, "10.0.0.1:9"), element("b", 2, "10.0.0.2:9")];
         let element_address = "10.0.0.1:9".into();
@@ -322,6 +323,7 @@ mod tests {
         for (rack, expected, number) in [("a", "10.0.0.1:9", 1), ("b", "10.0.0.2:9", 2), ("", "10.0.0.1:9", 1)] {
             let read = pool_addresses(&table, rack).unwrap();
             assert_eq!((read.element, read.switch_id), (Some(expected.parse().unwrap()), number), "{rack}");
+            assert_eq!(read.element_holds, number == 2);
         }
     }
 

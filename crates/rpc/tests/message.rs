@@ -353,7 +353,7 @@ fn array_reply_fills_gaps_and_refuses_other_keys() {
 }
 
 #[test]
-fn empty_field_is_written() {
+fn empty_typed_field_is_present_in_reply() {
     for shape in Shape::ALL {
         let mut message = Vec::new();
         append(&mut message, &path(shape), shape, PRECISION, &TypedValues::EMPTY).unwrap();

@@ -11,7 +11,7 @@ use pathcall_place::admin_socket::{AdminQuery, query_admin_socket};
 use pathcall_place::model::Preset;
 use pathcall_place::{DeviceRole, Hardware, SelectionStrategy};
 use pathcall_proto::manifest::{Balance, Cloned, HedgeBudgetConfig, Manifest};
-use pathcall_rpc::layer::{Builder, LayerError, PlaceError, PlaceOptions, PlaceStats};
+use pathcall_rpc::layer::{Builder, LayerError, PlaceOptions, PlaceSetupError, PlaceStats};
 use pathcall_rpc::{Layer, ROLE};
 use pathcall_test_support::HANG;
 use pathcall_test_support::service::until;
@@ -344,7 +344,7 @@ async fn dropped_call_does_not_block_others() {
 async fn path_without_service_is_an_error() {
     let build = |placing| Layer::builder(&PLACED).place(placing).build();
     let error = build(PlaceOptions::new(hardware())).await.unwrap_err();
-    assert!(matches!(error, LayerError::Place(PlaceError::NoService { .. })), "{error}");
+    assert!(matches!(error, LayerError::Place(PlaceSetupError::NoService { .. })), "{error}");
     assert_eq!(
         error.to_string(),
         "/rpctest.Shelf/Get has a dataflow over the accelerator, but rpctest.Shelf is missing: add it with \
@@ -353,7 +353,7 @@ async fn path_without_service_is_an_error() {
     let without = Hardware::parse("host.yaml", WITHOUT).unwrap();
     let values = Values::default();
     let placing = PlaceOptions::new(without).acc(ShelfServer::new(Part::new(&values, true)));
-    assert!(matches!(build(placing).await.unwrap_err(), LayerError::Place(PlaceError::Model { .. })));
+    assert!(matches!(build(placing).await.unwrap_err(), LayerError::Place(PlaceSetupError::Model { .. })));
 }
 
 /// Manifest of methods that are placed and cloned.

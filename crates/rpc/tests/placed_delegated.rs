@@ -8,7 +8,7 @@ use pathcall_place::model::Preset;
 use pathcall_place::{DeviceRole, Hardware, SelectionStrategy};
 use pathcall_proto::manifest::{Manifest, Placed};
 use pathcall_rpc::delegate::{DelegatedCall, Handlers, PendingTrace};
-use pathcall_rpc::layer::{LayerError, PlaceError, PlaceOptions};
+use pathcall_rpc::layer::{LayerError, PlaceOptions, PlaceSetupError};
 use pathcall_rpc::{Channel, Layer};
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::docs_client::DocsClient;
@@ -198,7 +198,7 @@ async fn other_accelerator_handles_requests_that_one_fails() {
 async fn missing_accelerator_handler_is_an_error() {
     let serving = handlers(&Arc::default()).start().await.expect("starts");
     let built = Layer::builder(&PLACED).handlers(serving).place(PlaceOptions::new(hardware())).build().await;
-    let Err(LayerError::Place(error @ PlaceError::NoHandler { .. })) = built else { panic!("{built:?}") };
+    let Err(LayerError::Place(error @ PlaceSetupError::NoHandler { .. })) = built else { panic!("{built:?}") };
     assert_eq!(
         error.to_string(),
         "/rpctest.Docs/Fetch has a dataflow over the accelerator, but its handler is missing: add it with \

@@ -263,7 +263,7 @@ fn guest_without_host_calls_runs() {
 
 /// File names in the guest's `#line` directives appear in C that is compiled for the host.
 #[test]
-fn file_name_in_line_directive_is_not_executed() {
+fn c_code_in_line_directive_does_not_reach_host() {
     // A name with `\`, a line break and `"` that would set `PC=1` by the host's libc.
     let name = r#""x\\\n\"\n{ int setenv(const char *, const char *, int); setenv((char[]){80,67,0}, (char[]){49,0}, 1); }\n#define PC""#;
     let text = GUEST.replace("#line 100 \"guest.p4c\"", &format!("#line 100 {name}"));

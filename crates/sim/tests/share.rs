@@ -6,7 +6,7 @@ use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::{Modify, Operation};
 use pathcall_program::Size;
 use pathcall_sim::Simulation;
-use pathcall_sim::map::scenario::{ApplicationPlan, CallerPlan, Purpose, RegisterRange, Scenario, Step};
+use pathcall_sim::map::scenario::{ApplicationPlan, MapCallerPlan, Purpose, RegisterRange, Scenario, Step};
 use pathcall_sim::map::{MapOutcome, MapSimulation};
 use pathcall_wire::Instant;
 
@@ -21,7 +21,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
         modify: Modify::default(),
         threshold: workers,
     };
-    let caller = |worker: u32| CallerPlan {
+    let caller = |worker: u32| MapCallerPlan {
         endpoint: 10 + worker,
         incarnation: 1,
         slot_base: worker * 2,

@@ -21,7 +21,7 @@ pub mod ids;
 pub mod message;
 pub mod parts;
 
-pub use address::Addresses;
+pub use address::PongAddresses;
 pub use encode::{Encoded, list};
 pub use ids::{Branch, ContextId, NodeId, RequestId, U24};
 pub use message::{

@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn truncated_or_extended_frame_is_rejected(cut in 0usize..500, more in 1usize..40) {
+    fn truncated_or_extended_frame_has_no_valid_token(cut in 0usize..500, more in 1usize..40) {
         let mut frame = signed(&unsigned(32, 9, 3));
         prop_assume!(cut < frame.len());
         prop_assert!(!KEY.has_signed(&frame[..cut]));

@@ -4,7 +4,7 @@ use pathcall_proto::v1::{EndpointGrant, RegisterEndpointRequest, ReleaseEndpoint
 
 use super::ids::IdKind;
 use super::{
-    CALLERS_MAX, CallerRecord, ControlCallId, ControllerState, FLOWS_MAX, Output, RegistrationRefusal, SlotsRecord,
+    CALLERS_MAX, CallerRecord, ControlCallId, ControllerState, FLOWS_MAX, Output, RegistrationRefusal, SlotRangeRecord,
     WaitingParty, can_send_to, check_data_address, record,
 };
 
@@ -125,7 +125,7 @@ impl ControllerState {
         application.callers.remove(&(caller.incarnation, caller.data_address));
         let Some(memory) = application.record.memory.filter(|_| caller.slots > 0) else { return };
         let Some(element) = self.elements.get_mut(&memory.element) else { return };
-        element.quarantine(self.now, SlotsRecord { base: caller.slot_base, slots: caller.slots });
+        element.quarantine(self.now, SlotRangeRecord { base: caller.slot_base, slots: caller.slots });
         record::insert(&mut element.record.stale_endpoints, endpoint);
         self.changed.elements.insert(memory.element);
         self.push_group(caller.gaid);

@@ -351,7 +351,15 @@ fn is_same_start(record: &ElementRecord, request: &RegisterElementRequest) -> bo
 /// Record `of` with the content of a registration.
 fn registered(request: RegisterElementRequest, of: ElementRecord) -> ElementRecord {
     let RegisterElementRequest {
-        boot_id, data_address, control_address, rows, lanes, slots, rack, element: _, holds_hedges
+        boot_id,
+        data_address,
+        control_address,
+        rows,
+        lanes,
+        slots,
+        rack,
+        element: _,
+        holds_hedges,
     } = request;
     let alive = true;
     ElementRecord { boot_id, data_address, control_address, rows, lanes, slots, rack, holds_hedges, alive, ..of }

@@ -52,7 +52,7 @@ pub use push::{ElementPool, Push};
 pub use quarantine::FRAME_LIFE_MAX;
 pub use record::{
     ApplicationRecord, CallerRecord, ElementRecord, IdsRecord, MemoryRecord, PoolRecord, PoolServerRecord,
-    RecordChange, SlotsRecord, Snapshot,
+    RecordChange, SlotRangeRecord, Snapshot,
 };
 pub use refusal::RegistrationRefusal;
 pub use restore::CorruptStore;

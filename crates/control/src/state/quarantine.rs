@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use pathcall_wire::Instant;
 
-use super::{Element, SlotsRecord};
+use super::{Element, SlotRangeRecord};
 
 /// Maximum time from a caller's leave until the last of its frames has arrived or is lost: a caller that is cut off
 /// from its server repeats frames for five seconds, and no network for which these frames are meant delays a frame for
@@ -25,7 +25,7 @@ pub const FRAME_LIFE_MAX: Duration = Duration::from_secs(10);
 
 impl Element {
     /// Puts slots into quarantine.
-    pub(super) fn quarantine(&mut self, now: Instant, slots: SlotsRecord) {
+    pub(super) fn quarantine(&mut self, now: Instant, slots: SlotRangeRecord) {
         self.record.quarantined.push(slots);
         self.quarantine.push_back(now + FRAME_LIFE_MAX);
     }
@@ -34,7 +34,7 @@ impl Element {
     pub(super) fn end_quarantine(&mut self, now: Instant) -> bool {
         let over = self.quarantine.iter().take_while(|until| **until <= now).count();
         self.quarantine.drain(..over);
-        for SlotsRecord { base, .. } in self.record.quarantined.drain(..over) {
+        for SlotRangeRecord { base, .. } in self.record.quarantined.drain(..over) {
             self.slots.release(base);
         }
         over > 0

@@ -217,7 +217,7 @@ pub struct ElementRecord {
     pub stale_endpoints: Vec<u32>,
     /// Quarantined slots of callers that have left, in order of leaving.
     #[prost(message, repeated, tag = "12")]
-    pub quarantined: Vec<SlotsRecord>,
+    pub quarantined: Vec<SlotRangeRecord>,
     /// Rack of the element.
     #[prost(string, tag = "13")]
     pub rack: String,
@@ -228,7 +228,7 @@ pub struct ElementRecord {
 
 /// Range of an element's slots.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct SlotsRecord {
+pub struct SlotRangeRecord {
     /// First slot.
     #[prost(uint32, tag = "1")]
     pub base: u32,

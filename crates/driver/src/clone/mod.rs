@@ -82,7 +82,7 @@ impl FrameBuffer {
     }
 }
 
-/// Addresses learnt from frames.
+/// PongAddresses learnt from frames.
 #[derive(Debug, Default)]
 struct LearntAddresses(SeededHashMap<u32, SocketAddr>);
 

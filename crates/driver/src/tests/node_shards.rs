@@ -268,7 +268,7 @@ async fn key_protects_all_shards() {
 }
 
 #[tokio::test]
-async fn request_keeps_all_shards_running() {
+async fn node_without_handle_runs_until_its_requests_end() {
     let (server, requests) = Node::start(&sharded(2)).await.expect("starts");
     let caller = caller(1).await;
     let mut held = Vec::new();

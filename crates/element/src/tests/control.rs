@@ -57,7 +57,7 @@ async fn registers_are_read_and_reset() {
 }
 
 #[tokio::test]
-async fn unknown_application_is_reported() {
+async fn invalid_control_requests_have_their_status() {
     let mut fixture = fixture().await;
     let boot_id = fixture.element.boot_id();
     let control = &mut fixture.control;

@@ -45,7 +45,7 @@ fn chain_of_n_servers_takes_n_plus_one_messages() {
 }
 
 #[test]
-fn ten_thousand_requests_take_one_manifest() {
+fn execution_with_ten_thousand_requests_sends_no_further_message_for_them() {
     let mut net = Net::new(3);
     let call = net.at(0, |node, now, out| {
         let call = node.caller.open(now, CallOptions::default()).expect("below the limit");

@@ -4,7 +4,7 @@ use super::Choices;
 use super::expr::{ExprScope, ty};
 use pathcall_p4::ir::{
     Action, ActionId, Binary, Counter, Expr, ExprKind, Header, HeaderId, Keyset, Match, MatchKind, Parser, ParserState,
-    Program, Register, Slot, SlotId, SlotKind, Span, StandardField, StateId, Stmt, StmtKind, Table, TableEntry,
+    Program, Register, Slot, SlotId, SlotKind, SourceSpan, StandardField, StateId, Stmt, StmtKind, Table, TableEntry,
     TableKey, Transition, Ty,
 };
 
@@ -56,7 +56,7 @@ fn empty() -> Program {
 }
 
 pub(super) fn stmt(kind: StmtKind) -> Stmt {
-    Stmt { kind, at: Span::default() }
+    Stmt { kind, at: SourceSpan::default() }
 }
 
 /// Position of a statement.
@@ -346,7 +346,7 @@ impl ProgramGenerator {
                 size: 1 + choices.below(16) as u32,
                 mirrored: false,
                 idle_timeout_ms: None,
-                at: Span::default(),
+                at: SourceSpan::default(),
             };
             if choices.one_of(2) && !table.keys.is_empty() {
                 let lpm = choices.below(table.keys.len());

@@ -36,7 +36,7 @@ fn removes(commands: &[Command]) -> bool {
 }
 
 #[test]
-fn entry_stays_until_all_servers_have_its_values() {
+fn recalled_entry_stays_until_all_servers_have_its_values() {
     for order in [[0, 1], [1, 0]] {
         let (mut placer, given_to, commands) = recalled_from_two();
         assert_eq!(given_to, [0, 1], "each server with the entry");

@@ -10,13 +10,13 @@ use std::fmt::Write;
 
 use super::{InterfaceError, PARAMETER_BYTES_MAX, c_scan::calls_function, expr_to_c::expr_to_c};
 use crate::mirror::layout::{Struct, TableLayout, members, size};
-use pathcall_p4::ir::{CSource, HandlerDecl, Program, RegisterId, SlotId, Span, StmtKind, TableId, Ty};
+use pathcall_p4::ir::{CSource, HandlerDecl, Program, RegisterId, SlotId, SourceSpan, StmtKind, TableId, Ty};
 
 /// Size of `struct pc_front`, bytes.
 const FRONT_BYTES: usize = 16;
 
 /// Lookup of a source position: file name, line and column, both from 1.
-pub type LocateSource<'a> = &'a dyn Fn(Span) -> Option<(String, usize, usize)>;
+pub type LocateSource<'a> = &'a dyn Fn(SourceSpan) -> Option<(String, usize, usize)>;
 
 /// C interface between a handler and its host.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use super::host_state::{HandlerState, HostCall, REASONS_MAX};
 use crate::mirror::MirroredTable;
 use pathcall_p4::ir::{
-    Action, ActionId, Expr, MatchKind, Parser, Program, Slot, SlotId, SlotKind, Span, Table, TableId, TableKey, Ty,
+    Action, ActionId, Expr, MatchKind, Parser, Program, Slot, SlotId, SlotKind, SourceSpan, Table, TableId, TableKey,
+    Ty,
 };
 
 /// Program with a table of flows (32-bit key) and a table of routes (tenant and prefix).
@@ -24,7 +25,7 @@ fn program() -> Program {
         size,
         mirrored: true,
         idle_timeout_ms,
-        at: Span::default(),
+        at: SourceSpan::default(),
     };
     let flow = key(0, bit32, MatchKind::Exact, "req.addr");
     let route = vec![key(1, bit12, MatchKind::Exact, "md.tenant"), key(0, bit32, MatchKind::Lpm, "req.addr")];

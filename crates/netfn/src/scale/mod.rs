@@ -27,7 +27,7 @@ pub use crate::place::ServerId;
 pub use buckets::{assign, moved};
 pub use ranges::{Ranges, ValueBlock};
 pub use scaler::Scaler;
-pub use topology::{Topology, TopologyDevice, TopologyError, TopologyRole};
+pub use topology::{Topology, TopologyDevice, TopologyDeviceRole, TopologyError};
 
 /// Version of a group, and of the flows that arrived under the group.
 pub type Version = u8;

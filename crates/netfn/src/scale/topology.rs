@@ -54,7 +54,7 @@ pub struct TopologyDevice {
 /// Role of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum TopologyRole {
+pub enum TopologyDeviceRole {
     /// Network element; exactly one.
     Element,
     /// Server of the function.
@@ -90,7 +90,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct RawDevice {
     name: Spanned<String>,
-    role: Spanned<TopologyRole>,
+    role: Spanned<TopologyDeviceRole>,
     mac: Option<Spanned<String>>,
     capacity: Option<u64>,
 }
@@ -155,7 +155,7 @@ fn read(text: &str) -> Result<Topology, SpannedError> {
             interfaces.insert(port, name.clone());
         }
         let device = linked_device(device, port)?;
-        let of = if device.1 == TopologyRole::Server { &mut servers } else { &mut networks };
+        let of = if device.1 == TopologyDeviceRole::Server { &mut servers } else { &mut networks };
         if of.iter().any(|other: &TopologyDevice| other.name == device.0.name) {
             return Err((link.between[1].span().start, format!("{} has a link already", device.0.name)));
         }
@@ -165,7 +165,7 @@ fn read(text: &str) -> Result<Topology, SpannedError> {
     let unlinked = file
         .device
         .iter()
-        .find(|device| *device.role.get_ref() != TopologyRole::Element && !linked(device.name.get_ref()));
+        .find(|device| *device.role.get_ref() != TopologyDeviceRole::Element && !linked(device.name.get_ref()));
     match unlinked {
         Some(device) => Err((device.name.span().start, format!("{} has no link to {element}", device.name.get_ref()))),
         None if servers.is_empty() => Err((0, "expected a device with role \"server\", there is none".to_owned())),
@@ -184,7 +184,7 @@ fn element_name(devices: &[RawDevice]) -> Result<&str, SpannedError> {
         if devices[..index].iter().any(|other| other.name.get_ref() == name) {
             return Err((at, format!("two devices are named {name:?}")));
         }
-        if *device.role.get_ref() == TopologyRole::Element && element.replace(name.as_str()).is_some() {
+        if *device.role.get_ref() == TopologyDeviceRole::Element && element.replace(name.as_str()).is_some() {
             return Err((device.role.span().start, "expected one element, this is a second".to_owned()));
         }
     }
@@ -214,7 +214,7 @@ fn link_ends<'a>(
     Ok((found, number))
 }
 
-fn linked_device(device: &RawDevice, port: u16) -> Result<(TopologyDevice, TopologyRole), SpannedError> {
+fn linked_device(device: &RawDevice, port: u16) -> Result<(TopologyDevice, TopologyDeviceRole), SpannedError> {
     let (name, role) = (device.name.get_ref().clone(), *device.role.get_ref());
     let mac = match &device.mac {
         Some(text) => {
@@ -222,13 +222,13 @@ fn linked_device(device: &RawDevice, port: u16) -> Result<(TopologyDevice, Topol
                 || (text.span().start, format!("expected six bytes like 02:00:00:00:00:01, got {:?}", text.get_ref()));
             parse_mac(text.get_ref()).ok_or_else(wrong)?
         }
-        None if role == TopologyRole::Server => {
+        None if role == TopologyDeviceRole::Server => {
             return Err((device.name.span().start, format!("server {name} needs a mac")));
         }
         None => [0; 6],
     };
-    let capacity = device.capacity.unwrap_or(if role == TopologyRole::Server { CAPACITY } else { 0 });
-    if role == TopologyRole::Server && capacity == 0 {
+    let capacity = device.capacity.unwrap_or(if role == TopologyDeviceRole::Server { CAPACITY } else { 0 });
+    if role == TopologyDeviceRole::Server && capacity == 0 {
         return Err((device.name.span().start, format!("server {name}: expected a capacity above 0")));
     }
     Ok((TopologyDevice { name, port, mac, capacity }, role))

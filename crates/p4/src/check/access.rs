@@ -5,7 +5,7 @@ use super::value::{Place, Val};
 use super::{Checked, Checker, Item, Num, PipelinePart, closest_name, fold};
 use crate::ast::{self, ExprKind};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::{Expr, Span, Ty};
+use crate::ir::{Expr, SourceSpan, Ty};
 
 /// Largest number of fields that a hint lists.
 const FIELDS_NAMED: usize = 8;
@@ -24,7 +24,7 @@ fn list_fields(of: &super::types::Struct) -> String {
 
 impl<'a> Checker<'a> {
     /// Type-checks `of.name`.
-    pub(super) fn check_member(&mut self, of: &ast::Expr, name: &ast::Name, at: Span) -> Checked<Val> {
+    pub(super) fn check_member(&mut self, of: &ast::Expr, name: &ast::Name, at: SourceSpan) -> Checked<Val> {
         if let ExprKind::Name(outer) = &of.kind {
             if &**outer == "error" {
                 return self.resolve_error(name);
@@ -42,7 +42,7 @@ impl<'a> Checker<'a> {
         self.check_field(value, name, at)
     }
 
-    fn check_field(&mut self, value: Val, name: &ast::Name, at: Span) -> Checked<Val> {
+    fn check_field(&mut self, value: Val, name: &ast::Name, at: SourceSpan) -> Checked<Val> {
         match value.ty() {
             Some(Type::Struct(of) | Type::Header(of)) => {
                 let Some(part) = of.field(&name.text).and_then(|index| Self::part(&value, index)) else {
@@ -65,7 +65,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Type-checks `stack.next`, `.last`, `.lastIndex` and `.size`.
-    fn check_stack_member(&mut self, value: Val, name: &ast::Name, at: Span) -> Checked<Val> {
+    fn check_stack_member(&mut self, value: Val, name: &ast::Name, at: SourceSpan) -> Checked<Val> {
         let Val::Place(Place::Stack(_, items)) = value else { return Err(Reported) };
         if &*name.text == "size" {
             return Ok(Val::Num(Num::from(items.len() as u128)));
@@ -94,7 +94,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Type-checks `stack[1]` and `tuple[0]`.
-    pub(super) fn check_index(&mut self, of: &ast::Expr, index: &ast::Expr, _at: Span) -> Checked<Val> {
+    pub(super) fn check_index(&mut self, of: &ast::Expr, index: &ast::Expr, _at: SourceSpan) -> Checked<Val> {
         let value = self.check_expr(of)?;
         let count = match &value {
             Val::Place(Place::Stack(_, items) | Place::Struct(Type::Tuple(_), items)) => items.len(),
@@ -134,7 +134,13 @@ impl<'a> Checker<'a> {
         Ok(Val::Scalar(Type::Bit(high - low + 1), fold::slice(expr, high, low)))
     }
 
-    fn check_slice_bounds(&mut self, of: &Val, at: Span, high: &ast::Expr, low: &ast::Expr) -> Checked<(u16, u16)> {
+    fn check_slice_bounds(
+        &mut self,
+        of: &Val,
+        at: SourceSpan,
+        high: &ast::Expr,
+        low: &ast::Expr,
+    ) -> Checked<(u16, u16)> {
         let width = match of.ty().as_ref().map(Type::base) {
             Some(Type::Bit(width) | Type::Int(width)) => *width,
             _ => {
@@ -146,7 +152,7 @@ impl<'a> Checker<'a> {
         match (first.to_u32(), last.to_u32()) {
             (Some(first), Some(last)) if last <= first && first < u32::from(width) => Ok((first as u16, last as u16)),
             _ => {
-                let span = Span { end: low.at.end.max(high.at.start), ..high.at };
+                let span = SourceSpan { end: low.at.end.max(high.at.start), ..high.at };
                 let wrong =
                     Diagnostic::new(span, format!("invalid bit range [{first}:{last}] of a value of {width} bits"));
                 self.fail(wrong.hint(format!("the highest bit comes first: [{}:0] selects all bits", width - 1)))

@@ -4,7 +4,7 @@ use super::inline::{contains_exit, join_path};
 use super::{ActionItem, Checked, Checker, Item};
 use crate::ast::{self, Direction, ExprKind};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::{Action, ActionId, ExprKind as Known, SlotKind, Span};
+use crate::ir::{Action, ActionId, ExprKind as Known, SlotKind, SourceSpan};
 use std::rc::Rc;
 
 impl<'a> Checker<'a> {
@@ -29,7 +29,12 @@ impl<'a> Checker<'a> {
     }
 
     /// Adds a table's action with arguments for its directed parameters; the remaining parameters are entry data.
-    pub(super) fn add_table_action(&mut self, item: &ActionItem<'a>, args: &[ast::Arg], at: Span) -> Checked<ActionId> {
+    pub(super) fn add_table_action(
+        &mut self,
+        item: &ActionItem<'a>,
+        args: &[ast::Arg],
+        at: SourceSpan,
+    ) -> Checked<ActionId> {
         let ast = item.action;
         self.used.insert(std::ptr::from_ref(ast).cast());
         let key = (std::ptr::from_ref(ast), item.path.clone());
@@ -75,7 +80,7 @@ impl<'a> Checker<'a> {
         directed: usize,
         args: &[ast::Arg],
         params: &mut Vec<crate::ir::SlotId>,
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<()> {
         let body = &item.action.body;
         let bound = self.bind_arguments(&all[..directed], args, Some(body), at)?;

@@ -6,7 +6,7 @@ use super::value::{Place, Val};
 use super::{Checked, Checker, Item};
 use crate::ast::{self, Direction, ExprKind};
 use crate::diag::Diagnostic;
-use crate::ir::{Expr, SlotKind, Span, StmtKind};
+use crate::ir::{Expr, SlotKind, SourceSpan, StmtKind};
 
 /// Bound parameters, and the (destination, source) pairs of the copies at the call's end.
 pub(super) struct Bound<'a> {
@@ -21,7 +21,7 @@ impl<'a> Checker<'a> {
         params: &'a [ast::Param],
         args: &[ast::Arg],
         seen: Option<&[ast::Stmt]>,
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<Bound<'a>> {
         let args = self.order_arguments(params, args, at)?;
         let changed = args.iter().any(|arg| has_side_effect(arg));
@@ -68,7 +68,7 @@ impl<'a> Checker<'a> {
         &mut self,
         params: &[ast::Param],
         args: &'x [ast::Arg],
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<Vec<&'x ast::Expr>> {
         if args.len() != params.len() {
             let usage: Vec<&str> = params.iter().map(|param| &*param.name.text).collect();
@@ -113,7 +113,7 @@ impl<'a> Checker<'a> {
         place: &Place,
         reached: bool,
         others: &[Place],
-        at: Span,
+        at: SourceSpan,
         bound: &mut Bound<'a>,
     ) -> Checked<Item<'a>> {
         if place.ty() != *ty {
@@ -164,7 +164,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Clears an `out` parameter: fields to 0, headers to invalid, so that all executions agree.
-    pub(super) fn clear(&mut self, place: &Place, at: Span) {
+    pub(super) fn clear(&mut self, place: &Place, at: SourceSpan) {
         match place {
             Place::Header(_, header, _) => self.emit(StmtKind::SetValid { header: *header, valid: false }, at),
             Place::Struct(_, items) | Place::Stack(_, items) => items.iter().for_each(|item| self.clear(item, at)),
@@ -180,7 +180,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Emits the copies at a call's end.
-    pub(super) fn emit_copies_back(&mut self, copies: &[(Place, Place)], at: Span) -> Checked<()> {
+    pub(super) fn emit_copies_back(&mut self, copies: &[(Place, Place)], at: SourceSpan) -> Checked<()> {
         for (to, from) in copies {
             self.emit_assign(to, Val::Place(from.clone()), at)?;
         }

@@ -5,7 +5,7 @@ use super::value::{Place, Val};
 use super::{Checked, Checker, Item, PipelinePart};
 use crate::ast;
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::{Counter, CounterId, Expr, Register, RegisterId, SlotId, Span, StmtKind, Ty};
+use crate::ir::{Counter, CounterId, Expr, Register, RegisterId, SlotId, SourceSpan, StmtKind, Ty};
 
 /// Largest number of cells of an array.
 const CELLS_MAX: u32 = 1 << 28;
@@ -83,7 +83,7 @@ impl<'a> Checker<'a> {
         ty: &Type,
         method: &ast::Name,
         args: &[ast::Arg],
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<Val> {
         self.require_pipeline("a register", at)?;
         match &*method.text {
@@ -116,7 +116,7 @@ impl<'a> Checker<'a> {
         counter: CounterId,
         method: &ast::Name,
         args: &[ast::Arg],
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<Val> {
         self.require_pipeline("a counter", at)?;
         if &*method.text != "count" {
@@ -153,7 +153,7 @@ impl<'a> Checker<'a> {
         &mut self,
         place: &Place,
         ty: &Type,
-        at: Span,
+        at: SourceSpan,
         statement: impl FnOnce(SlotId) -> StmtKind,
     ) -> Checked<()> {
         if place.ty().base() != ty.base() {
@@ -172,7 +172,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Reports a call outside of verify, ingress, egress and compute.
-    pub(super) fn require_pipeline(&mut self, what: &str, at: Span) -> Checked<()> {
+    pub(super) fn require_pipeline(&mut self, what: &str, at: SourceSpan) -> Checked<()> {
         if matches!(self.within, PipelinePart::Ingress | PipelinePart::Egress) {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use super::value::{Place, Val};
 use super::{Checked, Checker, Instance, Instantiated, Item};
 use crate::ast::{self, ExprKind};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 use std::rc::Rc;
 
 impl<'a> Checker<'a> {
@@ -15,7 +15,7 @@ impl<'a> Checker<'a> {
         of: &ast::Expr,
         types: &[ast::Type],
         args: &[ast::Arg],
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<Val> {
         match &of.kind {
             ExprKind::Name(name) => match self.lookup(name) {
@@ -54,7 +54,7 @@ impl<'a> Checker<'a> {
         method: &ast::Name,
         types: &[ast::Type],
         args: &[ast::Arg],
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<Val> {
         let item = match &object.kind {
             ExprKind::Name(name) => self.lookup(name),
@@ -99,7 +99,7 @@ impl<'a> Checker<'a> {
         object: &ast::Expr,
         method: &ast::Name,
         args: &[ast::Arg],
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<Val> {
         let value = self.check_expr(object)?;
         match &value {
@@ -131,7 +131,7 @@ impl<'a> Checker<'a> {
         &mut self,
         args: &'x [ast::Arg],
         usage: &str,
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<&'x [ast::Arg; N]> {
         match <&[ast::Arg; N]>::try_from(args) {
             Ok(args) if args.iter().all(|arg| arg.name.is_none()) => Ok(args),

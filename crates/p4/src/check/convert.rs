@@ -4,11 +4,11 @@ use super::types::Type;
 use super::value::Val;
 use super::{Checked, Checker, Num, fold};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::{Expr, Span, Ty};
+use crate::ir::{Expr, SourceSpan, Ty};
 
 impl Checker<'_> {
     /// Converts a value to a type implicitly.
-    pub(super) fn coerce(&mut self, value: Val, to: &Type, at: Span) -> Checked<Val> {
+    pub(super) fn coerce(&mut self, value: Val, to: &Type, at: SourceSpan) -> Checked<Val> {
         if value.ty().as_ref() == Some(to) {
             return Ok(value);
         }
@@ -31,7 +31,7 @@ impl Checker<'_> {
         }
     }
 
-    fn report_mismatch<T>(&mut self, value: &Val, to: &Type, at: Span) -> Checked<T> {
+    fn report_mismatch<T>(&mut self, value: &Val, to: &Type, at: SourceSpan) -> Checked<T> {
         let wrong = Diagnostic::new(at, format!("expected `{to}`, found {}", value.describe()));
         let from = value.ty();
         let wrong = match (from.as_ref().map(Type::base), to.base()) {
@@ -52,7 +52,7 @@ impl Checker<'_> {
     }
 
     /// Converts an `int` constant to a type with a width.
-    fn fit_number(&mut self, number: Num, to: &Type, at: Span) -> Checked<Val> {
+    fn fit_number(&mut self, number: Num, to: &Type, at: SourceSpan) -> Checked<Val> {
         let ty = to.scalar().ok_or(Reported)?;
         if !number.fits(ty.width(), ty.signed()) {
             let wrong = Diagnostic::new(at, format!("{number} does not fit in `{to}`"));
@@ -62,7 +62,7 @@ impl Checker<'_> {
     }
 
     /// Converts `{ a, b }` to a struct, header or tuple.
-    fn convert_list(&mut self, value: Val, to: &Type, at: Span) -> Checked<Val> {
+    fn convert_list(&mut self, value: Val, to: &Type, at: SourceSpan) -> Checked<Val> {
         let (Val::List(items) | Val::Whole(_, items)) = value else { return Err(Reported) };
         let types: Vec<Type> = match to {
             Type::Struct(of) | Type::Header(of) => of.fields.iter().map(|field| field.ty.clone()).collect(),
@@ -79,7 +79,7 @@ impl Checker<'_> {
     }
 
     /// Converts `{ x = a, y = b }` to a struct or header.
-    fn convert_record(&mut self, value: Val, to: &Type, at: Span) -> Checked<Val> {
+    fn convert_record(&mut self, value: Val, to: &Type, at: SourceSpan) -> Checked<Val> {
         let (Val::Record(mut given), Type::Struct(of) | Type::Header(of)) = (value, to) else { return Err(Reported) };
         let mut items = Vec::new();
         for field in &of.fields {
@@ -97,7 +97,7 @@ impl Checker<'_> {
     }
 
     /// Type-checks the cast `(to) value`.
-    pub(super) fn check_cast(&mut self, value: Val, to: &Type, at: Span) -> Checked<Val> {
+    pub(super) fn check_cast(&mut self, value: Val, to: &Type, at: SourceSpan) -> Checked<Val> {
         if value.ty().as_ref() == Some(to) {
             return Ok(value);
         }

@@ -4,7 +4,7 @@ use super::types::{Enum, Struct, Type};
 use super::{Checked, Checker, Item};
 use crate::ast::{self, Decl};
 use crate::diag::Diagnostic;
-use crate::ir::{Partition, Span, Ty};
+use crate::ir::{Partition, SourceSpan, Ty};
 use std::rc::Rc;
 
 /// Widest partition: handlers hold its values in a C integer.
@@ -16,7 +16,7 @@ impl<'a> Checker<'a> {
     /// Checks all declarations; the program is the instance `V1Switch(…) main`.
     pub(super) fn check_declarations(&mut self, declarations: &'a [Decl]) {
         for (name, ty) in [("packet_in", Type::PacketIn), ("packet_out", Type::PacketOut)] {
-            let name = ast::Name { text: name.into(), at: Span::default() };
+            let name = ast::Name { text: name.into(), at: SourceSpan::default() };
             self.bind(&name, Item::Type(ty));
         }
         let complete = self.check_handler_complete(declarations);
@@ -41,7 +41,7 @@ impl<'a> Checker<'a> {
             Some(main) => drop(self.check_package(main)),
             None if self.sink.is_empty() => {
                 let end = self.sources.text(0).len() as u32;
-                let at = Span { file: 0, start: end, end };
+                let at = SourceSpan { file: 0, start: end, end };
                 let wrong = Diagnostic::new(at, "missing package instance `V1Switch(…) main`");
                 self.report(wrong.hint(
                     "V1Switch(MyParser(), MyVerify(), MyIngress(), MyEgress(), MyCompute(), MyDeparser()) main;",
@@ -189,7 +189,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Declares `request { … }` or `response { … }`.
-    fn declare_parameters(&mut self, name: &str, fields: &[ast::Field], at: Span) {
+    fn declare_parameters(&mut self, name: &str, fields: &[ast::Field], at: SourceSpan) {
         let known = self.resolve_fields(fields, false);
         let name = ast::Name { text: name.into(), at };
         let Ok(known) = known else {
@@ -228,7 +228,7 @@ impl<'a> Checker<'a> {
         }
         let (low, high) = (self.eval_bits(first, &of)?, self.eval_bits(last, &of)?);
         if low > high {
-            let at = Span { end: last.at.end.max(first.at.start), ..first.at };
+            let at = SourceSpan { end: last.at.end.max(first.at.start), ..first.at };
             return self.fail(Diagnostic::new(at, format!("empty partition {low} .. {high}")));
         }
         // A handler's count of partition values has 64 bits.

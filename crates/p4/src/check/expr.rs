@@ -5,7 +5,7 @@ use super::value::Val;
 use super::{Checked, Checker, Item, Num, fold};
 use crate::ast::{self, ExprKind, Operator};
 use crate::diag::Diagnostic;
-use crate::ir::{Binary, Expr, Span, StmtKind, Ty, Unary};
+use crate::ir::{Binary, Expr, SourceSpan, StmtKind, Ty, Unary};
 use crate::lex::Width;
 
 impl<'a> Checker<'a> {
@@ -55,7 +55,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Type-checks expressions in order; a side effect of one does not change the values before it.
-    fn check_in_order<'x>(&mut self, exprs: impl Iterator<Item = &'x ast::Expr>, at: Span) -> Checked<Vec<Val>> {
+    fn check_in_order<'x>(&mut self, exprs: impl Iterator<Item = &'x ast::Expr>, at: SourceSpan) -> Checked<Vec<Val>> {
         let mut values: Vec<Val> = Vec::new();
         for expr in exprs {
             let before = self.block.len();
@@ -80,7 +80,7 @@ impl<'a> Checker<'a> {
         self.check_expr_as(expr, &Type::Bool)
     }
 
-    fn check_literal(&mut self, number: Num, width: Option<Width>, at: Span) -> Checked<Val> {
+    fn check_literal(&mut self, number: Num, width: Option<Width>, at: SourceSpan) -> Checked<Val> {
         let Some(width) = width else { return Ok(Val::Num(number)) };
         if width.bits == 0 || width.bits > super::types::WIDTH_MAX {
             let wrong = Diagnostic::new(at, format!("invalid width {} (1 to 128)", width.bits));
@@ -91,7 +91,7 @@ impl<'a> Checker<'a> {
         self.coerce(Val::Num(number), &ty, at)
     }
 
-    fn resolve_value(&mut self, name: &str, at: Span) -> Checked<Val> {
+    fn resolve_value(&mut self, name: &str, at: SourceSpan) -> Checked<Val> {
         let what = match self.lookup(name) {
             Some(Item::Const(value)) => return Ok(value),
             Some(Item::Var { place, .. }) => return Ok(Val::Place(place)),
@@ -112,7 +112,7 @@ impl<'a> Checker<'a> {
         self.fail(Diagnostic::new(at, format!("expected a value, found {what} `{name}`")))
     }
 
-    fn check_unary(&mut self, op: Unary, of: &ast::Expr, at: Span) -> Checked<Val> {
+    fn check_unary(&mut self, op: Unary, of: &ast::Expr, at: SourceSpan) -> Checked<Val> {
         let value = self.check_expr(of)?;
         let right = match (&value, op) {
             (Val::Num(number), Unary::Negate) => return Ok(Val::Num(number.negate())),
@@ -137,7 +137,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Type-checks `&&` and `||`; a right operand with calls is emitted under a condition.
-    fn check_logical(&mut self, op: Binary, left: &ast::Expr, right: &ast::Expr, at: Span) -> Checked<Val> {
+    fn check_logical(&mut self, op: Binary, left: &ast::Expr, right: &ast::Expr, at: SourceSpan) -> Checked<Val> {
         let left = self.check_condition(left)?;
         let (written, right) = self.collect_block(|checker| checker.check_condition(right));
         let right = right?;
@@ -156,7 +156,13 @@ impl<'a> Checker<'a> {
         Ok(Val::Scalar(Type::Bool, result))
     }
 
-    fn check_mux(&mut self, condition: &ast::Expr, then: &ast::Expr, otherwise: &ast::Expr, at: Span) -> Checked<Val> {
+    fn check_mux(
+        &mut self,
+        condition: &ast::Expr,
+        then: &ast::Expr,
+        otherwise: &ast::Expr,
+        at: SourceSpan,
+    ) -> Checked<Val> {
         let condition = self.check_condition(condition)?;
         let (first, a) = self.collect_block(|checker| checker.check_expr(then));
         let (second, b) = self.collect_block(|checker| checker.check_expr(otherwise));

@@ -5,7 +5,7 @@ use super::value::Val;
 use super::{Checked, Checker, Item, PipelinePart};
 use crate::ast::{self, ExprKind};
 use crate::diag::Diagnostic;
-use crate::ir::{DROP_PORT, Expr, HashAlgorithm, Span, StandardField, StmtKind, Ty};
+use crate::ir::{DROP_PORT, Expr, HashAlgorithm, SourceSpan, StandardField, StmtKind, Ty};
 
 /// Functions of v1model that the subset lacks, with the suggested replacement.
 const REFUSED: [(&str, &str); 11] = [
@@ -42,10 +42,10 @@ impl<'a> Checker<'a> {
     pub(super) fn check_extern_call(
         &mut self,
         name: &str,
-        of: Span,
+        of: SourceSpan,
         types: &[ast::Type],
         args: &[ast::Arg],
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<Val> {
         match name {
             "mark_to_drop" => self.emit_mark_to_drop(args, at)?,
@@ -95,7 +95,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `mark_to_drop`: sets v1model's drop port and clears the multicast group.
-    fn emit_mark_to_drop(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
+    fn emit_mark_to_drop(&mut self, args: &[ast::Arg], at: SourceSpan) -> Checked<()> {
         self.require_pipeline("`mark_to_drop`", at)?;
         let [standard] = self.expect_arguments(args, "mark_to_drop(standard_metadata)", at)?;
         self.resolve_target(&standard.value)?;
@@ -109,7 +109,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks `hash(result, algorithm, base, { data }, max)`.
-    fn check_hash(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
+    fn check_hash(&mut self, args: &[ast::Arg], at: SourceSpan) -> Checked<()> {
         let usage = "hash(result, HashAlgorithm.crc32, base, { data }, max)";
         let [to, algorithm, base, data, max] = self.expect_arguments(args, usage, at)?;
         let place = self.resolve_target(&to.value)?;
@@ -133,7 +133,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks `update_checksum(condition, { data }, field, algorithm)` and `verify_checksum(…)`.
-    fn check_checksum(&mut self, args: &[ast::Arg], verify: bool, payload: bool, at: Span) -> Checked<()> {
+    fn check_checksum(&mut self, args: &[ast::Arg], verify: bool, payload: bool, at: SourceSpan) -> Checked<()> {
         if self.within != PipelinePart::Checksum {
             let wrong = Diagnostic::new(at, "checksums are allowed in the checksum controls only");
             return self.fail(wrong.hint("V1Switch's second argument verifies checksums, its fifth computes them"));
@@ -191,7 +191,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks `digest(receiver, data)`; the digest is named after its struct.
-    fn check_digest(&mut self, types: &[ast::Type], args: &[ast::Arg], at: Span) -> Checked<()> {
+    fn check_digest(&mut self, types: &[ast::Type], args: &[ast::Arg], at: SourceSpan) -> Checked<()> {
         self.require_pipeline("`digest`", at)?;
         let [receiver, data] = self.expect_arguments(args, "digest(1, data)", at)?;
         self.check_bits(&receiver.value, 32)?;
@@ -211,7 +211,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks `clone(CloneType.I2E, port)`.
-    fn check_clone(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
+    fn check_clone(&mut self, args: &[ast::Arg], at: SourceSpan) -> Checked<()> {
         let [kind, session] = self.expect_arguments(args, "clone(CloneType.I2E, port)", at)?;
         let ingress = matches!(&kind.value.kind, ExprKind::Member(_, name) if &*name.text == "I2E");
         self.check_expr(&kind.value)?;
@@ -225,7 +225,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks `steer(value)`, with a single partition, and `steer(partition, value)`.
-    fn check_steer(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
+    fn check_steer(&mut self, args: &[ast::Arg], at: SourceSpan) -> Checked<()> {
         self.require_pipeline("`steer`", at)?;
         let named = match args {
             [first, _] => match &first.value.kind {

@@ -5,31 +5,31 @@ use super::value::Place;
 use super::{Checked, Checker, Item, PipelinePart, constant};
 use crate::ast::{self, Direction, TypeKind};
 use crate::diag::{Diagnostic, Sink};
-use crate::ir::{self, Block, CSource, Expr, ExprKind, SlotId, SlotKind, Span, Stmt, StmtKind, Ty};
+use crate::ir::{self, Block, CSource, Expr, ExprKind, SlotId, SlotKind, SourceSpan, Stmt, StmtKind, Ty};
 
 /// Parts of the handler that have been declared.
 #[derive(Default)]
 pub(super) struct Handler<'a> {
-    state: Option<Span>,
-    body: Option<(&'a [ast::Param], Span, Span)>,
+    state: Option<SourceSpan>,
+    body: Option<(&'a [ast::Param], SourceSpan, SourceSpan)>,
     call: Option<Call>,
 }
 
 struct Call {
-    at: Span,
+    at: SourceSpan,
     request: Vec<SlotId>,
     response: Vec<SlotId>,
     flow: Vec<SlotId>,
 }
 
 impl<'a> Handler<'a> {
-    pub fn set_state(&mut self, c: Span, at: Span, sink: &mut Sink) {
+    pub fn set_state(&mut self, c: SourceSpan, at: SourceSpan, sink: &mut Sink) {
         if self.state.replace(c).is_some() {
             sink.push(Diagnostic::new(at, "duplicate `state`").hint("declare all variables in one block"));
         }
     }
 
-    pub fn set_body(&mut self, params: &'a [ast::Param], c: Span, at: Span, sink: &mut Sink) {
+    pub fn set_body(&mut self, params: &'a [ast::Param], c: SourceSpan, at: SourceSpan, sink: &mut Sink) {
         if self.body.replace((params, c, at)).is_some() {
             sink.push(Diagnostic::new(at, "duplicate `remote_handler`").hint("a function has one handler"));
         }
@@ -43,7 +43,7 @@ impl<'a> Handler<'a> {
 
 impl Checker<'_> {
     /// Checks `remote_handler(req, res);`.
-    pub(super) fn check_remote_call(&mut self, args: &[ast::Arg], at: Span) -> Checked<()> {
+    pub(super) fn check_remote_call(&mut self, args: &[ast::Arg], at: SourceSpan) -> Checked<()> {
         let Some((params, _, declared)) = self.handler.body else {
             let wrong = Diagnostic::new(at, "`remote_handler` is not declared");
             return self.fail(wrong.hint("void remote_handler(in request req, out response res) { C }"));
@@ -111,7 +111,8 @@ impl Checker<'_> {
     pub(super) fn finish_handler(&mut self) -> Checked<()> {
         let Some((_, body, declared)) = self.handler.body else {
             if let Some(state) = self.handler.state {
-                let wrong = Diagnostic::new(Span { end: state.start, ..state }, "`state` without a `remote_handler`");
+                let wrong =
+                    Diagnostic::new(SourceSpan { end: state.start, ..state }, "`state` without a `remote_handler`");
                 return self.fail(wrong.hint("in P4, state is stored in registers"));
             }
             return Ok(());
@@ -129,7 +130,7 @@ impl Checker<'_> {
         };
         let flight = self.flight_slot(&mut ingress, place, call.at)?;
         self.program.ingress = ingress;
-        let source = |checker: &Self, at: Span| CSource { text: checker.sources.slice(at).to_owned(), at };
+        let source = |checker: &Self, at: SourceSpan| CSource { text: checker.sources.slice(at).to_owned(), at };
         self.program.handler = Some(ir::HandlerDecl {
             request: call.request,
             response: call.response,
@@ -148,13 +149,13 @@ impl Checker<'_> {
             Item::Const(value) => Some((*at, format!("#define {name} {}\n", constant::in_c(value)?))),
             _ => None,
         });
-        let mut known: Vec<(Span, String)> = known.collect();
+        let mut known: Vec<(SourceSpan, String)> = known.collect();
         known.sort();
         known.into_iter().map(|(_, line)| line).collect()
     }
 
     /// Slot of the call's condition; a temporary if the condition is not a plain variable.
-    fn flight_slot(&mut self, ingress: &mut Block, place: usize, at: Span) -> Checked<SlotId> {
+    fn flight_slot(&mut self, ingress: &mut Block, place: usize, at: SourceSpan) -> Checked<SlotId> {
         if let StmtKind::If { condition: Expr { kind: ExprKind::Slot(slot), .. }, .. } = &ingress[place].kind {
             return Ok(*slot);
         }

@@ -5,7 +5,7 @@ use super::value::{Place, Val};
 use super::{Checked, Checker, Num};
 use crate::ast;
 use crate::diag::Diagnostic;
-use crate::ir::{Expr, ExprKind, HeaderId, Span, StmtKind, Ty};
+use crate::ir::{Expr, ExprKind, HeaderId, SourceSpan, StmtKind, Ty};
 use std::rc::Rc;
 
 /// Total width of the fixed-width fields, bits.
@@ -20,7 +20,7 @@ impl Checker<'_> {
         header: HeaderId,
         method: &ast::Name,
         args: &[ast::Arg],
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<Val> {
         let usage = format!("{}()", method.text);
         let valid = match &*method.text {
@@ -48,7 +48,7 @@ impl Checker<'_> {
         items: &[Place],
         method: &ast::Name,
         args: &[ast::Arg],
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<Val> {
         let push = match &*method.text {
             "push_front" => true,

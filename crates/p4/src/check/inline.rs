@@ -5,7 +5,7 @@ use super::value::{Place, Val};
 use super::{ActionItem, Checked, Checker, Instance, Instantiated, Item, PipelinePart};
 use crate::ast::{self, Stmt, StmtKind as Written};
 use crate::diag::Diagnostic;
-use crate::ir::{self, SlotKind, Span, StmtKind};
+use crate::ir::{self, SlotKind, SourceSpan, StmtKind};
 
 /// Body to inline at its call.
 struct Body<'a, 'b> {
@@ -16,12 +16,12 @@ struct Body<'a, 'b> {
     copies_back: Vec<(Place, Place)>,
     result: Option<Place>,
     body: &'b [Stmt],
-    at: Span,
+    at: SourceSpan,
 }
 
 impl<'a> Checker<'a> {
     /// Inlines `action(args);`.
-    pub(super) fn inline_action(&mut self, action: &ActionItem<'a>, args: &[ast::Arg], at: Span) -> Checked<()> {
+    pub(super) fn inline_action(&mut self, action: &ActionItem<'a>, args: &[ast::Arg], at: SourceSpan) -> Checked<()> {
         let ast = action.action;
         self.used.insert(std::ptr::from_ref(ast).cast());
         let bound = self.bind_arguments(&ast.params, args, Some(&ast.body), at)?;
@@ -32,7 +32,12 @@ impl<'a> Checker<'a> {
     }
 
     /// Inlines `function(args)`.
-    pub(super) fn inline_function(&mut self, function: &'a ast::Function, args: &[ast::Arg], at: Span) -> Checked<Val> {
+    pub(super) fn inline_function(
+        &mut self,
+        function: &'a ast::Function,
+        args: &[ast::Arg],
+        at: SourceSpan,
+    ) -> Checked<Val> {
         self.used.insert(std::ptr::from_ref(function).cast());
         let ty = self.resolve_type(&function.result)?;
         let bound = self.bind_arguments(&function.params, args, None, at)?;
@@ -60,7 +65,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Inlines `instance.apply(args);`.
-    pub(super) fn inline_apply(&mut self, instance: &Instance<'a>, args: &[ast::Arg], at: Span) -> Checked<()> {
+    pub(super) fn inline_apply(&mut self, instance: &Instance<'a>, args: &[ast::Arg], at: SourceSpan) -> Checked<()> {
         let control = match instance.of {
             Instantiated::Control(control) => control,
             Instantiated::Parser(parser) => {
@@ -141,7 +146,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Emits an inlined body, in which `return` ends only the body.
-    pub(super) fn emit_body(&mut self, mut block: ir::Block, at: Span) {
+    pub(super) fn emit_body(&mut self, mut block: ir::Block, at: SourceSpan) {
         if block.last().is_some_and(|last| last.kind == StmtKind::Return) {
             block.pop();
         }

@@ -41,7 +41,7 @@ pub(crate) use num::Num;
 
 use crate::ast::{self, Decl};
 use crate::diag::{Diagnostic, Reported, Sink};
-use crate::ir::{self, Program, Span, Stmt, StmtKind};
+use crate::ir::{self, Program, SourceSpan, Stmt, StmtKind};
 use crate::source::Sources;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -121,7 +121,7 @@ enum Instantiated<'a> {
     Parser(&'a ast::Parser),
 }
 
-type Scope<'a> = HashMap<Rc<str>, (Item<'a>, Span)>;
+type Scope<'a> = HashMap<Rc<str>, (Item<'a>, SourceSpan)>;
 
 /// Part of the pipeline that is checked; it determines the calls that are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,7 +239,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Reports an unknown name.
-    fn report_unknown<T>(&mut self, at: Span, name: &str, what: &str) -> Checked<T> {
+    fn report_unknown<T>(&mut self, at: SourceSpan, name: &str, what: &str) -> Checked<T> {
         let wrong = Diagnostic::new(at, format!("unknown {what} `{name}`"));
         // An unknown type is reported once.
         if what == "type" && self.sink.has(&wrong.message) {
@@ -270,7 +270,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Emits a statement.
-    fn emit(&mut self, kind: StmtKind, at: Span) {
+    fn emit(&mut self, kind: StmtKind, at: SourceSpan) {
         self.statements += 1;
         if self.statements == STATEMENTS_MAX {
             let wrong = format!("more than {STATEMENTS_MAX} statements after inlining");
@@ -292,7 +292,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Runs `work` one nesting level deeper, within the bound.
-    fn run_nested<T>(&mut self, at: Span, work: impl FnOnce(&mut Self) -> Checked<T>) -> Checked<T> {
+    fn run_nested<T>(&mut self, at: SourceSpan, work: impl FnOnce(&mut Self) -> Checked<T>) -> Checked<T> {
         if self.depth >= DEPTH_MAX {
             let wrong = format!("nested more than {DEPTH_MAX} levels deep after inlining");
             return self.fail(Diagnostic::new(at, wrong).hint("is there a recursive call?"));

@@ -5,13 +5,19 @@ use super::value::{Place, Val};
 use super::{Checked, Checker, Num, fold};
 use crate::ast::{self, Operator};
 use crate::diag::Diagnostic;
-use crate::ir::{Binary, Expr, ExprKind, Span, StmtKind, Ty};
+use crate::ir::{Binary, Expr, ExprKind, SourceSpan, StmtKind, Ty};
 
 /// Largest number of fields in one comparison.
 const COMPARED_MAX: usize = 64;
 
 impl Checker<'_> {
-    pub(super) fn check_binary(&mut self, op: Operator, left: &ast::Expr, right: &ast::Expr, at: Span) -> Checked<Val> {
+    pub(super) fn check_binary(
+        &mut self,
+        op: Operator,
+        left: &ast::Expr,
+        right: &ast::Expr,
+        at: SourceSpan,
+    ) -> Checked<Val> {
         let a = self.check_expr(left)?;
         let before = self.block.len();
         let b = self.check_expr(right)?;
@@ -53,7 +59,7 @@ impl Checker<'_> {
     }
 
     /// Saves a value as of statement `before`.
-    pub(super) fn save_before(&mut self, value: Val, before: usize, at: Span) -> Checked<Val> {
+    pub(super) fn save_before(&mut self, value: Val, before: usize, at: SourceSpan) -> Checked<Val> {
         let after = self.block.split_off(before);
         let kept = self.save_value(value, at);
         self.block.extend(after);
@@ -61,7 +67,7 @@ impl Checker<'_> {
     }
 
     /// Saves expressions as of statement `before`; no change if nothing was emitted since.
-    pub(super) fn save_exprs_before(&mut self, exprs: &mut [Expr], before: usize, at: Span) -> Checked<()> {
+    pub(super) fn save_exprs_before(&mut self, exprs: &mut [Expr], before: usize, at: SourceSpan) -> Checked<()> {
         if self.block.len() == before {
             return Ok(());
         }
@@ -76,7 +82,7 @@ impl Checker<'_> {
     }
 
     /// Converts both operands to one type: an `int` constant takes the other's type.
-    pub(super) fn unify(&mut self, a: Val, b: Val, at: Span) -> Checked<(Val, Val)> {
+    pub(super) fn unify(&mut self, a: Val, b: Val, at: SourceSpan) -> Checked<(Val, Val)> {
         let types = (a.ty(), b.ty());
         match types {
             (Some(Type::Num), Some(to)) if to != Type::Num => {
@@ -104,7 +110,7 @@ impl Checker<'_> {
     }
 
     /// Type-checks both operands as numbers of one type.
-    fn unify_numbers(&mut self, op: Binary, a: Val, b: Val, at: Span) -> Checked<(Type, Expr, Expr)> {
+    fn unify_numbers(&mut self, op: Binary, a: Val, b: Val, at: SourceSpan) -> Checked<(Type, Expr, Expr)> {
         let (a, b) = self.unify(a, b, at)?;
         let ty = a.ty().map(|ty| ty.base().clone());
         let Some(ty) = ty.filter(Type::numeric) else {
@@ -119,7 +125,7 @@ impl Checker<'_> {
         Ok((ty, a, b))
     }
 
-    fn check_shift(&mut self, op: Binary, a: Val, b: Val, (left, right): (Span, Span)) -> Checked<Val> {
+    fn check_shift(&mut self, op: Binary, a: Val, b: Val, (left, right): (SourceSpan, SourceSpan)) -> Checked<Val> {
         let (ty, a) = self.load_scalar(&a, left)?;
         let by = match b {
             Val::Num(number) => match number.to_u128() {
@@ -143,7 +149,7 @@ impl Checker<'_> {
     }
 
     /// Type-checks `==` and `!=`, of scalars and of whole structs, tuples and headers.
-    fn check_equality(&mut self, op: Binary, a: Val, b: Val, at: Span) -> Checked<Val> {
+    fn check_equality(&mut self, op: Binary, a: Val, b: Val, at: SourceSpan) -> Checked<Val> {
         let (a, b) = self.unify(a, b, at)?;
         let mut slots = Vec::new();
         if let Val::Place(place) = &a {
@@ -164,7 +170,7 @@ impl Checker<'_> {
         Ok(Val::Scalar(Type::Bool, result))
     }
 
-    fn compare_values(&mut self, a: &Val, b: &Val, at: Span) -> Checked<Expr> {
+    fn compare_values(&mut self, a: &Val, b: &Val, at: SourceSpan) -> Checked<Expr> {
         let parts = match a {
             Val::Place(Place::Struct(_, items) | Place::Header(_, _, items) | Place::Stack(_, items)) => items.len(),
             Val::Whole(_, items) | Val::List(items) => items.len(),
@@ -196,7 +202,7 @@ impl Checker<'_> {
     }
 
     /// Evaluates an operator on two `int` constants.
-    fn eval_binary(&mut self, op: Operator, a: Num, b: Num, at: Span) -> Checked<Val> {
+    fn eval_binary(&mut self, op: Operator, a: Num, b: Num, at: SourceSpan) -> Checked<Val> {
         let Operator::Ir(ir) = op else {
             let result = if op == Operator::Div { a.div(b) } else { a.rem(b) };
             return match result {

@@ -5,7 +5,7 @@ use super::value::Place;
 use super::{Checked, Checker, Instance, Instantiated, Item, PipelinePart};
 use crate::ast::{self, Direction, ExprKind};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::{Block, SlotKind, Span, StandardField};
+use crate::ir::{Block, SlotKind, SourceSpan, StandardField};
 use std::rc::Rc;
 
 /// Reason why a field of `standard_metadata` is not available.
@@ -102,7 +102,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Storage of headers, metadata and standard metadata, as the parser declares them.
-    fn bind_shared_storage(&mut self, parser: &ast::Parser, at: Span) -> Checked<SharedStorage> {
+    fn bind_shared_storage(&mut self, parser: &ast::Parser, at: SourceSpan) -> Checked<SharedStorage> {
         let [_, headers, metadata, standard] = parser.params.as_slice() else {
             return self.report_part_parameters(0, &parser.name, at);
         };
@@ -123,7 +123,7 @@ impl<'a> Checker<'a> {
         Ok(SharedStorage { headers, metadata, standard })
     }
 
-    fn bind_standard_metadata(&mut self, of: &Rc<Struct>, at: Span) -> Checked<Place> {
+    fn bind_standard_metadata(&mut self, of: &Rc<Struct>, at: SourceSpan) -> Checked<Place> {
         let mut items = Vec::new();
         for field in &of.fields {
             let known = STANDARD.iter().find(|(name, _)| *name == &*field.name);
@@ -141,7 +141,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Reports a part with wrong parameters.
-    fn report_part_parameters<T>(&mut self, part: usize, name: &ast::Name, at: Span) -> Checked<T> {
+    fn report_part_parameters<T>(&mut self, part: usize, name: &ast::Name, at: SourceSpan) -> Checked<T> {
         let params = PARTS[part].1.chars().map(|kind| match (kind, part) {
             ('i', _) => "packet_in packet",
             ('o', _) => "packet_out packet",
@@ -158,7 +158,13 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks and lowers one part.
-    fn check_part(&mut self, part: usize, instance: &Instance<'a>, shared: &SharedStorage, at: Span) -> Checked<()> {
+    fn check_part(
+        &mut self,
+        part: usize,
+        instance: &Instance<'a>,
+        shared: &SharedStorage,
+        at: SourceSpan,
+    ) -> Checked<()> {
         let (_, shape, within) = PARTS[part];
         let (params, name): (&'a [ast::Param], _) = match instance.of {
             Instantiated::Control(control) if part != 0 => (&control.params, &control.name),

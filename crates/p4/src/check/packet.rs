@@ -6,7 +6,7 @@ use super::value::{Place, Val};
 use super::{Checked, Checker, PipelinePart};
 use crate::ast::{self, ExprKind};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::{Expr, ExprKind as IrExprKind, HeaderId, Span, StmtKind, Ty};
+use crate::ir::{Expr, ExprKind as IrExprKind, HeaderId, SourceSpan, StmtKind, Ty};
 
 /// Index of `StackOutOfBounds` in core.p4's list of errors.
 pub(super) const STACK_OUT_OF_BOUNDS: u16 = 3;
@@ -17,7 +17,7 @@ impl Checker<'_> {
         method: &ast::Name,
         types: &[ast::Type],
         args: &[ast::Arg],
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<Val> {
         match &*method.text {
             "extract" => self.check_extract(types, args, at).map(|()| Val::Void),
@@ -48,7 +48,7 @@ impl Checker<'_> {
     }
 
     /// Checks `packet.extract(header)` and `packet.extract(header, varbit_bits)`.
-    fn check_extract(&mut self, types: &[ast::Type], args: &[ast::Arg], at: Span) -> Checked<()> {
+    fn check_extract(&mut self, types: &[ast::Type], args: &[ast::Arg], at: SourceSpan) -> Checked<()> {
         if let [ast::Arg { value: ast::Expr { kind: ExprKind::Any, .. }, .. }] = args {
             let Some(Ok(Type::Header(of))) = types.first().map(|ty| self.resolve_type(ty)) else {
                 let wrong = Diagnostic::new(at, "`extract` of `_` without a header type");
@@ -97,14 +97,14 @@ impl Checker<'_> {
     }
 
     /// Emits the run-time parser error for an extraction past the stack's end.
-    pub(super) fn emit_stack_out_of_bounds<T>(&mut self, at: Span) -> Checked<T> {
+    pub(super) fn emit_stack_out_of_bounds<T>(&mut self, at: SourceSpan) -> Checked<T> {
         let condition = Expr::constant(Ty::Bool, 0);
         self.emit(StmtKind::Require { condition, error: STACK_OUT_OF_BOUNDS }, at);
         Err(Reported)
     }
 
     /// Lookahead of a value at the cursor; `skip` is its bit offset.
-    fn check_lookahead(&mut self, ty: &Type, skip: &mut u32, at: Span) -> Checked<Val> {
+    fn check_lookahead(&mut self, ty: &Type, skip: &mut u32, at: SourceSpan) -> Checked<Val> {
         if let Some(scalar) = ty.scalar() {
             let kind = IrExprKind::Lookahead { skip: *skip };
             *skip += u32::from(scalar.width());
@@ -126,7 +126,7 @@ impl Checker<'_> {
     }
 
     /// Checks `packet.emit(header)`, also of a header stack or a struct of headers.
-    pub(super) fn check_packet_out(&mut self, method: &ast::Name, args: &[ast::Arg], at: Span) -> Checked<Val> {
+    pub(super) fn check_packet_out(&mut self, method: &ast::Name, args: &[ast::Arg], at: SourceSpan) -> Checked<Val> {
         if &*method.text != "emit" {
             let wrong = Diagnostic::new(method.at, format!("an outgoing packet has no method `{}`", method.text));
             return self.fail(wrong.hint("available: emit"));

@@ -140,7 +140,7 @@ impl<'a> Checker<'a> {
         &mut self,
         frame: usize,
         name: &str,
-        at: ir::Span,
+        at: ir::SourceSpan,
         fill: &BTreeMap<HeaderId, u32>,
     ) -> Checked<Transition> {
         let (parser, back) = self.with_parsing(|parsing| {
@@ -204,7 +204,7 @@ impl<'a> Checker<'a> {
         done: usize,
         instance: &Rc<Instance<'a>>,
         args: &[ast::Arg],
-        at: ir::Span,
+        at: ir::SourceSpan,
     ) -> Checked<Transition> {
         let Instantiated::Parser(parser) = instance.of else { return Err(Reported) };
         self.used.insert(std::ptr::from_ref(parser).cast());

@@ -4,7 +4,7 @@ use super::types::{Struct, Type};
 use super::value::{Place, Val};
 use super::{Checked, Checker, SLOTS_MAX, fold};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::{self, Expr, ExprKind, HeaderId, Slot, SlotId, SlotKind, Span, StmtKind, Ty};
+use crate::ir::{self, Expr, ExprKind, HeaderId, Slot, SlotId, SlotKind, SourceSpan, StmtKind, Ty};
 use std::rc::Rc;
 
 /// Reason why a varbit cannot be used in expressions.
@@ -19,7 +19,7 @@ enum AssignStep {
 
 impl Checker<'_> {
     /// New slot with a unique name.
-    pub(super) fn new_slot(&mut self, name: &str, ty: Ty, kind: SlotKind, at: Span) -> Checked<SlotId> {
+    pub(super) fn new_slot(&mut self, name: &str, ty: Ty, kind: SlotKind, at: SourceSpan) -> Checked<SlotId> {
         if self.program.slots.len() >= SLOTS_MAX {
             return self.fail(Diagnostic::new(at, format!("more than {SLOTS_MAX} fields and variables")));
         }
@@ -29,12 +29,12 @@ impl Checker<'_> {
     }
 
     /// New slot for a temporary of the compiler.
-    pub(super) fn new_temporary(&mut self, ty: Ty, at: Span) -> Checked<SlotId> {
+    pub(super) fn new_temporary(&mut self, ty: Ty, at: SourceSpan) -> Checked<SlotId> {
         self.new_slot("tmp", ty, SlotKind::Local, at)
     }
 
     /// New storage for a value of this type; `kind` applies to scalars outside of headers.
-    pub(super) fn new_place(&mut self, name: &str, ty: &Type, kind: SlotKind, at: Span) -> Checked<Place> {
+    pub(super) fn new_place(&mut self, name: &str, ty: &Type, kind: SlotKind, at: SourceSpan) -> Checked<Place> {
         Ok(match ty {
             Type::Struct(of) => {
                 let items = self.new_places(name, of, kind, at)?;
@@ -62,7 +62,7 @@ impl Checker<'_> {
         })
     }
 
-    fn new_places(&mut self, name: &str, of: &Rc<Struct>, kind: SlotKind, at: Span) -> Checked<Rc<[Place]>> {
+    fn new_places(&mut self, name: &str, of: &Rc<Struct>, kind: SlotKind, at: SourceSpan) -> Checked<Rc<[Place]>> {
         let mut items = Vec::new();
         for field in &of.fields {
             items.push(self.new_place(&format!("{name}.{}", field.name), &field.ty, kind, at)?);
@@ -71,7 +71,7 @@ impl Checker<'_> {
     }
 
     /// New header instance.
-    fn new_header(&mut self, name: &str, of: &Rc<Struct>, at: Span) -> Checked<Place> {
+    fn new_header(&mut self, name: &str, of: &Rc<Struct>, at: SourceSpan) -> Checked<Place> {
         let header = HeaderId(self.program.headers.len() as u32);
         let full = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
         let type_name = of.name.to_string();
@@ -100,7 +100,7 @@ impl Checker<'_> {
     }
 
     /// Emits an assignment.
-    pub(super) fn emit_assign(&mut self, to: &Place, value: Val, at: Span) -> Checked<()> {
+    pub(super) fn emit_assign(&mut self, to: &Place, value: Val, at: SourceSpan) -> Checked<()> {
         let value = self.coerce(value, &to.ty(), at)?;
         let mut moves = Vec::new();
         self.collect_moves(to, &value, at, &mut moves)?;
@@ -132,7 +132,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn collect_moves(&mut self, to: &Place, value: &Val, at: Span, out: &mut Vec<AssignStep>) -> Checked<()> {
+    fn collect_moves(&mut self, to: &Place, value: &Val, at: SourceSpan, out: &mut Vec<AssignStep>) -> Checked<()> {
         match to {
             Place::Slot(_, slot) => {
                 let (_, expr) = self.load_scalar(value, at)?;
@@ -189,7 +189,7 @@ impl Checker<'_> {
         &mut self,
         (to, ours): &(HeaderId, Rc<[Place]>),
         (from, theirs): &(HeaderId, Rc<[Place]>),
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<()> {
         let (then, copied) = self.collect_block(|checker| {
             checker.emit(StmtKind::SetValid { header: *to, valid: true }, at);
@@ -212,7 +212,7 @@ impl Checker<'_> {
     }
 
     /// Saves a value in temporaries, so that later writes do not change it.
-    pub(super) fn save_value(&mut self, value: Val, at: Span) -> Checked<Val> {
+    pub(super) fn save_value(&mut self, value: Val, at: SourceSpan) -> Checked<Val> {
         match &value {
             Val::Place(Place::Slot(..) | Place::Slice { .. }) => {}
             Val::Scalar(_, expr) if !matches!(expr.kind, ExprKind::Const(_)) => {}

@@ -5,7 +5,7 @@ use super::value::Val;
 use super::{Checked, Checker};
 use crate::ast::{self, ExprKind};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::{Expr, Keyset, Span, Transition};
+use crate::ir::{Expr, Keyset, SourceSpan, Transition};
 
 /// Largest number of cases of one `select`.
 const CASES_MAX: usize = 1024;
@@ -18,7 +18,7 @@ impl<'a> Checker<'a> {
         &mut self,
         keys: &[ast::Expr],
         cases: &[(Vec<ast::Expr>, ast::Name)],
-        at: Span,
+        at: SourceSpan,
         to: &mut ResolveState<'_, 'a>,
     ) -> Checked<Transition> {
         if cases.len() > CASES_MAX {
@@ -59,7 +59,7 @@ impl<'a> Checker<'a> {
         Ok((types, exprs))
     }
 
-    fn check_select_values(&mut self, values: &[ast::Expr], types: &[Type], at: Span) -> Checked<Vec<Keyset>> {
+    fn check_select_values(&mut self, values: &[ast::Expr], types: &[Type], at: SourceSpan) -> Checked<Vec<Keyset>> {
         // A sole `default` stands for all keys.
         if let [ast::Expr { kind: ExprKind::Any, .. }] = values {
             return Ok(vec![Keyset::Any; types.len()]);

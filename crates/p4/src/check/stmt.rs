@@ -5,7 +5,7 @@ use super::value::{Place, Val};
 use super::{Checked, Checker, Instance, Instantiated, Item, PipelinePart};
 use crate::ast::{self, ExprKind, Stmt, StmtKind as Written};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::{self, SlotKind, Span, StmtKind};
+use crate::ir::{self, SlotKind, SourceSpan, StmtKind};
 use std::rc::Rc;
 
 impl<'a> Checker<'a> {
@@ -51,7 +51,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn check_assignment(&mut self, to: &ast::Expr, value: &ast::Expr, at: Span) -> Checked<()> {
+    fn check_assignment(&mut self, to: &ast::Expr, value: &ast::Expr, at: SourceSpan) -> Checked<()> {
         let place = self.resolve_target(to);
         let found = self.check_expr(value);
         let (place, found) = (place?, found?);
@@ -68,7 +68,7 @@ impl<'a> Checker<'a> {
         condition: &ast::Expr,
         then: &Stmt,
         otherwise: Option<&Stmt>,
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<()> {
         let condition = self.check_condition(condition);
         let fill = self.fill.clone();
@@ -90,7 +90,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks `return`.
-    fn check_return(&mut self, value: Option<&ast::Expr>, at: Span) -> Checked<()> {
+    fn check_return(&mut self, value: Option<&ast::Expr>, at: SourceSpan) -> Checked<()> {
         if self.within == PipelinePart::Parser && self.results.is_empty() {
             return self.fail(
                 Diagnostic::new(at, "`return` is not allowed in a parser state").hint("a state ends with a transition"),
@@ -115,7 +115,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks `exit`; the enclosing calls perform their copies first (P4_16 §12.8).
-    fn check_exit(&mut self, at: Span) -> Checked<()> {
+    fn check_exit(&mut self, at: SourceSpan) -> Checked<()> {
         if self.within == PipelinePart::Parser {
             let wrong = Diagnostic::new(at, "`exit` is not allowed in a parser");
             return self.fail(wrong.hint("write `transition reject;`, or `verify(false, error.…)`"));
@@ -128,7 +128,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Declares `T name = value;`.
-    fn declare_variable(&mut self, variable: &ast::Variable, at: Span) -> Checked<()> {
+    fn declare_variable(&mut self, variable: &ast::Variable, at: SourceSpan) -> Checked<()> {
         let name = &variable.name;
         let value = variable.value.as_ref().map(|value| (self.check_expr(value), value.at));
         let place = self.resolve_type(&variable.ty).and_then(|ty| {

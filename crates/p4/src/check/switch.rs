@@ -5,14 +5,14 @@ use super::types::Type;
 use super::{Checked, Checker, fold};
 use crate::ast::{self, Case, ExprKind};
 use crate::diag::Diagnostic;
-use crate::ir::{Binary, Block, Expr, Span, StmtKind, Ty};
+use crate::ir::{Binary, Block, Expr, SourceSpan, StmtKind, Ty};
 use std::rc::Rc;
 
 /// Largest number of cases with a body in one `switch`.
 const CASES_MAX: usize = 64;
 
 impl<'a> Checker<'a> {
-    pub(super) fn check_switch(&mut self, of: &ast::Expr, cases: &[Case], at: Span) -> Checked<()> {
+    pub(super) fn check_switch(&mut self, of: &ast::Expr, cases: &[Case], at: SourceSpan) -> Checked<()> {
         if let ExprKind::Member(call, name) = &of.kind
             && &*name.text == "action_run"
             && let ExprKind::Call { of: called, args, .. } = &call.kind
@@ -48,7 +48,7 @@ impl<'a> Checker<'a> {
     fn lower_cases(
         &mut self,
         cases: &[Case],
-        at: Span,
+        at: SourceSpan,
         value: &Expr,
         label: &mut dyn FnMut(&mut Self, &ast::Expr) -> Checked<Expr>,
     ) -> Checked<()> {
@@ -56,7 +56,7 @@ impl<'a> Checker<'a> {
             let wrong = format!("`switch` with {} cases (at most {CASES_MAX})", cases.len());
             return self.fail(Diagnostic::new(at, wrong).hint("use a table with `const entries` for more"));
         }
-        let (mut arms, mut default): (Vec<(Expr, Block, Span)>, Block) = (Vec::new(), Vec::new());
+        let (mut arms, mut default): (Vec<(Expr, Block, SourceSpan)>, Block) = (Vec::new(), Vec::new());
         let (mut condition, mut falls_to_default, mut had_default): (Option<Expr>, bool, bool) = (None, false, false);
         for case in cases {
             match &case.label {
@@ -109,7 +109,7 @@ impl<'a> Checker<'a> {
         table: &Rc<TableItem>,
         args: &[ast::Arg],
         name: &ast::Name,
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<super::value::Val> {
         let hit = match &*name.text {
             "hit" => true,

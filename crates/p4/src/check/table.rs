@@ -4,7 +4,7 @@ use super::types::Type;
 use super::{Checked, Checker, PipelinePart};
 use crate::ast::{self, ExprKind};
 use crate::diag::Diagnostic;
-use crate::ir::{self, ActionId, Match, MatchKind, SlotId, Span, StmtKind, TableEntry, TableId, TableKey};
+use crate::ir::{self, ActionId, Match, MatchKind, SlotId, SourceSpan, StmtKind, TableEntry, TableId, TableKey};
 use std::rc::Rc;
 
 /// Default size of a table, entries.
@@ -137,7 +137,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Default action of a table that declares none.
-    fn no_action_id(&mut self, at: Span) -> Checked<ActionId> {
+    fn no_action_id(&mut self, at: SourceSpan) -> Checked<ActionId> {
         match self.lookup("NoAction") {
             Some(super::Item::Action(action)) => self.add_table_action(&action, &[], at),
             _ => self.report_unknown(at, "NoAction", "action"),
@@ -204,7 +204,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks `table.apply();`.
-    pub(super) fn emit_apply(&mut self, table: &TableItem, args: &[ast::Arg], at: Span) -> Checked<()> {
+    pub(super) fn emit_apply(&mut self, table: &TableItem, args: &[ast::Arg], at: SourceSpan) -> Checked<()> {
         self.emit_apply_with(table, args, None, None, at)
     }
 
@@ -214,7 +214,7 @@ impl<'a> Checker<'a> {
         args: &[ast::Arg],
         hit: Option<SlotId>,
         action: Option<SlotId>,
-        at: Span,
+        at: SourceSpan,
     ) -> Checked<()> {
         let [] = self.expect_arguments(args, &format!("{}.apply()", table.name), at)?;
         if self.in_action

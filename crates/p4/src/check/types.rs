@@ -3,7 +3,7 @@
 use crate::ast::{self, TypeKind};
 use crate::check::{Checked, Checker, Item};
 use crate::diag::Diagnostic;
-use crate::ir::{Span, Ty};
+use crate::ir::{SourceSpan, Ty};
 use std::fmt;
 use std::rc::Rc;
 
@@ -58,7 +58,7 @@ pub(super) struct Struct {
 #[derive(Debug)]
 pub(super) struct Field {
     pub name: Rc<str>,
-    pub at: Span,
+    pub at: SourceSpan,
     pub ty: Type,
     /// True for a request's parameter annotated with `@flow`.
     pub flow: bool,

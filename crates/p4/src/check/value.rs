@@ -4,7 +4,7 @@ use super::types::{Struct, Type};
 use super::{Checked, Checker, Num};
 use crate::ast;
 use crate::diag::Diagnostic;
-use crate::ir::{Expr, ExprKind, HeaderId, SlotId, Span, Ty};
+use crate::ir::{Expr, ExprKind, HeaderId, SlotId, SourceSpan, Ty};
 use std::rc::Rc;
 
 /// Value of an expression.
@@ -126,7 +126,7 @@ impl Place {
 
 impl Checker<'_> {
     /// Converts a value to an expression of a scalar type.
-    pub(super) fn load_scalar(&mut self, value: &Val, at: Span) -> Checked<(Type, Expr)> {
+    pub(super) fn load_scalar(&mut self, value: &Val, at: SourceSpan) -> Checked<(Type, Expr)> {
         match value {
             Val::Scalar(ty, expr) => Ok((ty.clone(), expr.clone())),
             Val::Place(Place::Slot(ty, slot)) => {
@@ -164,7 +164,7 @@ impl Checker<'_> {
     }
 
     /// Collects all scalars in order, for hashes, checksums, digests and comparisons.
-    pub(super) fn flatten(&mut self, value: &Val, at: Span, out: &mut Vec<Expr>) -> Checked<()> {
+    pub(super) fn flatten(&mut self, value: &Val, at: SourceSpan, out: &mut Vec<Expr>) -> Checked<()> {
         match value {
             Val::Place(Place::Struct(_, items) | Place::Header(_, _, items) | Place::Stack(_, items)) => {
                 for item in items.iter() {

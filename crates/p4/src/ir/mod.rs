@@ -27,7 +27,7 @@ pub const DROP_PORT: u128 = 511;
 
 /// Source range: bytes `start..end` of file `file`, numbered in the order of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
-pub struct Span {
+pub struct SourceSpan {
     /// File number; 0 is the main file.
     pub file: u16,
     /// First byte.
@@ -109,7 +109,7 @@ pub struct CSource {
     /// Text.
     pub text: String,
     /// Position.
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 impl Program {

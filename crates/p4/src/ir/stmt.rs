@@ -1,6 +1,6 @@
 //! Statements and parser states.
 
-use super::{CounterId, Expr, HeaderId, RegisterId, SlotId, Span, TableId};
+use super::{CounterId, Expr, HeaderId, RegisterId, SlotId, SourceSpan, TableId};
 
 /// Sequence of statements.
 pub type Block = Vec<Stmt>;
@@ -11,7 +11,7 @@ pub struct Stmt {
     /// Operation.
     pub kind: StmtKind,
     /// Source position.
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 /// Operation of a statement.

@@ -1,6 +1,6 @@
 //! Storage: slots and headers for a packet; tables, registers and counters across packets.
 
-use super::{Block, Expr, Span, Ty};
+use super::{Block, Expr, SourceSpan, Ty};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {$(
@@ -116,7 +116,7 @@ pub struct Table {
     /// `idle_timeout`: time without a match after which an entry is removed, ms.
     pub idle_timeout_ms: Option<u64>,
     /// Source position of the declaration.
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 /// Key of a table.

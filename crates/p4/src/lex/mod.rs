@@ -8,7 +8,7 @@ mod scan;
 pub(crate) use scan::Scanner;
 
 use crate::check::Num;
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 use std::fmt;
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use std::rc::Rc;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Token {
     pub kind: TokenKind,
-    pub at: Span,
+    pub at: SourceSpan,
     /// True if no space precedes the token; two joined `>` form one operator.
     pub joined: bool,
     /// True if the token is the first of its line.

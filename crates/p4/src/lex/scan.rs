@@ -3,7 +3,7 @@
 use super::{Token, TokenKind, Width};
 use crate::check::Num;
 use crate::diag::{Diagnostic, Sink};
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 
 /// Punctuation, longest first, as the first match is taken. `>>` is absent: the parser joins two `>` where no type
 /// ends.
@@ -48,7 +48,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Scanner of a part of a file, for a directive.
-    pub fn part(text: &'a str, part: Span) -> Self {
+    pub fn part(text: &'a str, part: SourceSpan) -> Self {
         let part_end = part.end as usize;
         // A depth above 0 disables C blocks, which exist at the top level only.
         Self { at: part.start as usize, line_begins: false, depth: 1, ..Self::new(part.file, &text[..part_end]) }
@@ -93,7 +93,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Skips the rest of the line; returns its span.
-    pub fn rest_of_line(&mut self) -> Span {
+    pub fn rest_of_line(&mut self) -> SourceSpan {
         let start = self.at;
         let mut end = start;
         loop {
@@ -183,7 +183,7 @@ impl<'a> Scanner<'a> {
                 let end = comment.find("*/");
                 if end.is_none() {
                     let start = self.at as u32;
-                    let at = Span { file: self.file, start, end: start + 2 };
+                    let at = SourceSpan { file: self.file, start, end: start + 2 };
                     sink.push(Diagnostic::new(at, "unterminated comment").hint("close it with `*/`"));
                 }
                 let length = end.map_or(comment.len(), |end| end + 2);
@@ -256,7 +256,7 @@ impl<'a> Scanner<'a> {
         Some(TokenKind::Text(text.into()))
     }
 
-    fn span(&self, start: usize) -> Span {
-        Span { file: self.file, start: start as u32, end: self.at as u32 }
+    fn span(&self, start: usize) -> SourceSpan {
+        SourceSpan { file: self.file, start: start as u32, end: self.at as u32 }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Parsed, Parser};
 use crate::ast::{Action, Decl, Direction, Field, Function, Instance, Name, Param, Struct, TypeKind, Variable};
 use crate::diag::{Diagnostic, Reported};
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 use crate::lex::TokenKind;
 
 /// Declarations of P4_16 that the subset lacks, with the suggested replacement.
@@ -218,7 +218,7 @@ impl Parser<'_> {
         Ok(Decl::Function(Function { name, result: ty, params, body: self.parse_block()? }))
     }
 
-    fn report_unexpected_declaration<T>(&mut self, start: Span, ty: &TypeKind) -> Parsed<T> {
+    fn report_unexpected_declaration<T>(&mut self, start: SourceSpan, ty: &TypeKind) -> Parsed<T> {
         let found = match ty {
             TypeKind::Named(Name { text, .. }, _) => format!("`{text}`"),
             _ => "this".to_owned(),

@@ -3,7 +3,7 @@
 use super::{DEPTH_MAX, KEYWORDS, Parsed, Parser};
 use crate::ast::{Arg, Expr, ExprKind, Name, Operator};
 use crate::diag::Diagnostic;
-use crate::ir::{Binary, Span, Unary};
+use crate::ir::{Binary, SourceSpan, Unary};
 use crate::lex::TokenKind;
 use std::rc::Rc;
 
@@ -80,7 +80,7 @@ impl Parser<'_> {
         Ok(vec![self.parse_keyset()?])
     }
 
-    pub(super) fn make_expr(&mut self, kind: ExprKind, at: Span, below: u16) -> Parsed<Expr> {
+    pub(super) fn make_expr(&mut self, kind: ExprKind, at: SourceSpan, below: u16) -> Parsed<Expr> {
         if below >= DEPTH_MAX {
             return self.report_too_deep(at);
         }

@@ -3,7 +3,7 @@
 use super::{Parsed, Parser};
 use crate::ast::Decl;
 use crate::diag::Diagnostic;
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 use crate::lex::TokenKind;
 
 impl Parser<'_> {
@@ -22,7 +22,7 @@ impl Parser<'_> {
     }
 
     /// Parses `{ C }`.
-    fn parse_c(&mut self) -> Parsed<Span> {
+    fn parse_c(&mut self) -> Parsed<SourceSpan> {
         let open = self.expect("{")?;
         if *self.kind() != TokenKind::C {
             return self.report_unexpected("C");

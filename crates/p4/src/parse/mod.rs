@@ -12,7 +12,7 @@ mod types;
 
 use crate::ast::{Annotation, Decl, Name};
 use crate::diag::{Diagnostic, Reported, Sink};
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 use crate::lex::{Token, TokenKind};
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -109,14 +109,14 @@ impl Parser<'_> {
         &self.tokens[(self.at + by).min(self.tokens.len() - 1)]
     }
 
-    fn current_span(&self) -> Span {
+    fn current_span(&self) -> SourceSpan {
         self.tokens[self.at].at
     }
 
-    /// Span from `start` to the previous token.
-    fn span_since(&self, start: Span) -> Span {
+    /// SourceSpan from `start` to the previous token.
+    fn span_since(&self, start: SourceSpan) -> SourceSpan {
         let last = self.tokens[self.at.saturating_sub(1)].at;
-        if last.file == start.file && last.end > start.start { Span { end: last.end, ..start } } else { start }
+        if last.file == start.file && last.end > start.start { SourceSpan { end: last.end, ..start } } else { start }
     }
 
     fn is(&self, text: &str) -> bool {
@@ -157,14 +157,14 @@ impl Parser<'_> {
         self.fail(wrong)
     }
 
-    fn expect(&mut self, text: &str) -> Parsed<Span> {
+    fn expect(&mut self, text: &str) -> Parsed<SourceSpan> {
         if self.is(text) {
             return Ok(self.advance().at);
         }
         // A `;` that is missing at the end of a line is reported there, not at the next line.
         if text == ";" && self.at > 0 && self.tokens[self.at].first {
             let before = self.tokens[self.at - 1].at;
-            let at = Span { start: before.end, end: before.end, ..before };
+            let at = SourceSpan { start: before.end, end: before.end, ..before };
             let message = format!("expected `;`, found {}", self.kind());
             return self.fail(Diagnostic::new(at, message));
         }
@@ -193,7 +193,7 @@ impl Parser<'_> {
         read
     }
 
-    fn report_too_deep<T>(&mut self, at: Span) -> Parsed<T> {
+    fn report_too_deep<T>(&mut self, at: SourceSpan) -> Parsed<T> {
         let wrong = Diagnostic::new(at, format!("nested more than {DEPTH_MAX} levels deep"));
         let failed = self.fail(wrong.hint("split it into named parts"));
         // Without this, every enclosing rule would report the same mistake.

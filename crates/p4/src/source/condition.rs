@@ -2,7 +2,7 @@
 
 use super::preprocess::Preprocessor;
 use crate::diag::Diagnostic;
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 use crate::lex::{Token, TokenKind};
 
 /// Largest nesting depth of parentheses.
@@ -12,7 +12,7 @@ const LEVELS: [&[&str]; 5] = [&["||"], &["&&"], &["==", "!="], &["<", "<=", ">",
 
 impl Preprocessor<'_> {
     /// Evaluates a condition; `at` is the position for a diagnostic if the condition is empty.
-    pub fn holds(&mut self, tokens: Vec<Token>, at: Span) -> bool {
+    pub fn holds(&mut self, tokens: Vec<Token>, at: SourceSpan) -> bool {
         let mut known = Vec::new();
         let mut rest = tokens.as_slice();
         while let [token, after @ ..] = rest {

@@ -3,13 +3,19 @@
 use super::expand::Macro;
 use super::preprocess::{Condition, Preprocessor};
 use crate::diag::{Diagnostic, Sink};
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 use crate::lex::{Scanner, Token, TokenKind};
 use std::rc::Rc;
 
 impl Preprocessor<'_> {
     /// Executes a directive; `line` covers the text after `#`.
-    pub fn directive(&mut self, text: &str, line: Span, scanner: &mut Scanner<'_>, conditions: &mut Vec<Condition>) {
+    pub fn directive(
+        &mut self,
+        text: &str,
+        line: SourceSpan,
+        scanner: &mut Scanner<'_>,
+        conditions: &mut Vec<Condition>,
+    ) {
         let active = conditions.last().is_none_or(|condition| condition.active);
         let mut part = Scanner::part(text, line);
         let word = part.next(self.sink);
@@ -136,19 +142,19 @@ impl Preprocessor<'_> {
     }
 
     /// Executes `#include "name"` or `#include <name>`.
-    fn include(&mut self, text: &str, line: Span, word: &Token) {
+    fn include(&mut self, text: &str, line: SourceSpan, word: &Token) {
         let rest = text[word.at.end as usize..line.end as usize].trim();
         let named = [('"', '"', false), ('<', '>', true)].into_iter().find_map(|(open, close, system)| {
             let (name, _) = rest.strip_prefix(open)?.split_once(close)?;
             Some((name, system))
         });
         let Some((name, system)) = named else {
-            let wrong = Diagnostic::new(Span { start: word.at.start, ..line }, "expected a file to include");
+            let wrong = Diagnostic::new(SourceSpan { start: word.at.start, ..line }, "expected a file to include");
             self.sink.push(wrong.hint("write #include \"file.p4\" or #include <core.p4>"));
             return;
         };
         let start = text[..line.end as usize].rfind(name).map_or(line.start, |start| start as u32);
-        let at = Span { file: line.file, start, end: start + name.len() as u32 };
+        let at = SourceSpan { file: line.file, start, end: start + name.len() as u32 };
         match self.sources.include(line.file, name, system) {
             Ok(file) => self.file(file),
             Err(why) => {

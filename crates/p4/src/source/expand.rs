@@ -3,7 +3,7 @@
 
 use super::preprocess::Preprocessor;
 use crate::diag::Diagnostic;
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 use crate::lex::{Token, TokenKind};
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ pub(super) struct Macro {
     pub body: Rc<[Token]>,
     /// Source line after `#define`.
     pub text: Rc<str>,
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 impl Preprocessor<'_> {

@@ -9,7 +9,7 @@ mod preprocess;
 pub use lines::Lines;
 pub(crate) use preprocess::read;
 
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -52,7 +52,7 @@ impl<N: Into<String>, T: Into<String>> From<(N, T)> for Input {
     }
 }
 
-/// All files of a program in the order of reading; [`Span::file`] is an index into them.
+/// All files of a program in the order of reading; [`SourceSpan::file`] is an index into them.
 #[derive(Debug, Default)]
 pub struct Sources {
     files: Vec<File>,
@@ -102,22 +102,22 @@ impl Sources {
 
     /// Text of a span.
     #[must_use]
-    pub fn slice(&self, at: Span) -> &str {
+    pub fn slice(&self, at: SourceSpan) -> &str {
         self.text(at.file).get(at.start as usize..at.end as usize).unwrap_or("")
     }
 
     /// Line and column of a span's first character, both from 1.
     #[must_use]
-    pub fn position(&self, at: Span) -> (usize, usize) {
+    pub fn position(&self, at: SourceSpan) -> (usize, usize) {
         let text = self.text(at.file);
         let before = text.get(..at.start as usize).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         (1 + before.matches('\n').count(), 1 + before[line_start..].chars().count())
     }
 
-    /// Span at a line and column, both from 1, of the file with this name; the first one if the file was read twice.
+    /// SourceSpan at a line and column, both from 1, of the file with this name; the first one if the file was read twice.
     #[must_use]
-    pub fn at(&self, name: &str, line: usize, column: usize) -> Option<Span> {
+    pub fn at(&self, name: &str, line: usize, column: usize) -> Option<SourceSpan> {
         let file = self.files.iter().position(|file| file.name == name)?;
         let text = &self.files[file].text;
         let before: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
@@ -125,7 +125,7 @@ impl Sources {
         let within = line.char_indices().map(|(at, _)| at).nth(column.saturating_sub(1)).unwrap_or(line.len());
         let end = line[within..].find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(line.len() - within);
         let start = before + within;
-        Some(Span { file: file as u16, start: start as u32, end: (start + end.max(1)) as u32 })
+        Some(SourceSpan { file: file as u16, start: start as u32, end: (start + end.max(1)) as u32 })
     }
 
     /// Name and text of each file that is not built in, without repeats.

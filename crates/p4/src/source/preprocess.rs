@@ -3,7 +3,7 @@
 use super::expand::Macro;
 use super::{Input, Sources};
 use crate::diag::{Diagnostic, Sink};
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 use crate::lex::{Scanner, Token, TokenKind};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -30,10 +30,10 @@ pub(crate) fn read(sources: &mut Sources, input: Input, sink: &mut Sink) -> Prep
             reader.defined_outside();
             reader.file(file);
         }
-        Err(why) => reader.sink.push(Diagnostic::new(Span::default(), why)),
+        Err(why) => reader.sink.push(Diagnostic::new(SourceSpan::default(), why)),
     }
     let length = reader.sources.text(0).len() as u32;
-    let end = Span { file: 0, start: length, end: length };
+    let end = SourceSpan { file: 0, start: length, end: length };
     let mut known: Vec<&Macro> = reader.macros.values().collect();
     known.sort_by_key(|known| known.at);
     let defines = known.iter().map(|known| format!("#define {}\n", known.text)).collect();
@@ -59,7 +59,7 @@ pub(super) struct Preprocessor<'a> {
 /// Open `#if`.
 pub(super) struct Condition {
     /// Position of the directive.
-    pub at: Span,
+    pub at: SourceSpan,
     /// True if the current branch is compiled.
     pub active: bool,
     /// True if a branch has been taken, or the whole conditional is skipped.
@@ -74,7 +74,7 @@ impl Preprocessor<'_> {
     /// Preprocesses a file and its includes.
     pub fn file(&mut self, file: u16) {
         if self.depth >= INCLUDE_DEPTH_MAX {
-            let at = Span { file, start: 0, end: 0 };
+            let at = SourceSpan { file, start: 0, end: 0 };
             self.sink.push(
                 Diagnostic::new(at, format!("includes are nested more than {INCLUDE_DEPTH_MAX} levels deep"))
                     .hint("add an include guard: #ifndef … #define … #endif"),
@@ -101,7 +101,7 @@ impl Preprocessor<'_> {
             }
         }
         if self.out.len() >= TOKENS_MAX {
-            let at = Span { file, start: 0, end: 0 };
+            let at = SourceSpan { file, start: 0, end: 0 };
             self.sink.push(Diagnostic::new(at, format!("more than {TOKENS_MAX} tokens")));
         }
         if let Some(open) = conditions.first() {
@@ -117,7 +117,7 @@ impl Preprocessor<'_> {
         if !text.is_empty() {
             match self.sources.add("<defined>".to_owned(), None, text) {
                 Ok(file) => self.file(file),
-                Err(why) => self.sink.push(Diagnostic::new(Span::default(), why)),
+                Err(why) => self.sink.push(Diagnostic::new(SourceSpan::default(), why)),
             }
         }
     }

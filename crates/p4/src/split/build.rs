@@ -2,8 +2,8 @@
 
 use crate::ir::{
     Action, ActionId, Block, Counter, CounterId, Expr, ExprKind, Header, HeaderId, MatchKind, Program, Register,
-    RegisterId, Slot, SlotId, SlotKind, Span, StandardField, Stmt, StmtKind, Table, TableEntry, TableId, TableKey, Ty,
-    Unary,
+    RegisterId, Slot, SlotId, SlotKind, SourceSpan, StandardField, Stmt, StmtKind, Table, TableEntry, TableId,
+    TableKey, Ty, Unary,
 };
 
 /// Program under construction.
@@ -96,7 +96,7 @@ impl Build {
             size,
             mirrored: false,
             idle_timeout_ms: None,
-            at: Span::default(),
+            at: SourceSpan::default(),
         });
         TableId(self.program.tables.len() as u32 - 1)
     }
@@ -138,7 +138,7 @@ impl Build {
 /// Statement with the default span.
 #[must_use]
 pub fn stmt(kind: StmtKind) -> Stmt {
-    Stmt { kind, at: Span::default() }
+    Stmt { kind, at: SourceSpan::default() }
 }
 
 /// Statement `to = value`.

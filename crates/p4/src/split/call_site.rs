@@ -7,7 +7,9 @@
 use super::carried::read_by_parser;
 use super::liveness::{PlaceSet, flatten, visit_statements, written_places};
 use super::{SplitError, SplitWarning, SteeredKey};
-use crate::ir::{Block, Expr, HeaderId, Program, RegisterId, SlotKind, Span, Stmt, StmtKind, TableId, Transition};
+use crate::ir::{
+    Block, Expr, HeaderId, Program, RegisterId, SlotKind, SourceSpan, Stmt, StmtKind, TableId, Transition,
+};
 
 /// Parts of the ingress around the call.
 #[derive(Debug, Clone)]
@@ -31,7 +33,7 @@ pub struct IngressParts {
 /// # Errors
 /// If there is no call, more than one, or a call nested deeper than one branch.
 pub fn split_ingress(program: &Program) -> Result<IngressParts, SplitError> {
-    let calls: Vec<Span> =
+    let calls: Vec<SourceSpan> =
         flatten(program, &program.ingress).iter().filter(|stmt| is_call(stmt)).map(|s| s.at).collect();
     let elsewhere = [&program.egress, &program.verify, &program.compute];
     if let Some(stmt) = elsewhere.into_iter().flat_map(|block| flatten(program, block)).find(|stmt| is_call(stmt)) {

@@ -21,7 +21,7 @@ mod postpone;
 pub mod report;
 pub mod vector;
 
-use crate::ir::{ActionId, CounterId, HandlerDecl, Program, RegisterId, SlotId, Span, TableId};
+use crate::ir::{ActionId, CounterId, HandlerDecl, Program, RegisterId, SlotId, SourceSpan, TableId};
 use balance::{BalanceObjects, Sizes};
 use layout::HeaderLayout;
 use report::SplitReport;
@@ -124,13 +124,13 @@ pub enum SplitError {
     #[error("remote_handler is called more than once: a packet can go to a server only once")]
     TwoCalls {
         /// Position of the call.
-        at: Span,
+        at: SourceSpan,
     },
     /// Call at a place where a packet cannot leave the element.
     #[error("remote_handler can only be called in the pipeline's apply, or in one branch there")]
     CallPlace {
         /// Position of the call.
-        at: Span,
+        at: SourceSpan,
     },
     /// Statement before the call that cannot be undone for a packet that goes to a server.
     #[error("the part before the handler {what} the packet: move this to the part after the handler")]
@@ -138,7 +138,7 @@ pub enum SplitError {
         /// Name of the statement.
         what: &'static str,
         /// Position of the statement.
-        at: Span,
+        at: SourceSpan,
     },
     /// Loss of a field of variable length.
     #[error("the part before the handler changes the validity of header {header}: its varbit field would be lost")]
@@ -152,7 +152,7 @@ pub enum SplitError {
         /// Name of the header.
         header: String,
         /// Position of the extraction.
-        at: Span,
+        at: SourceSpan,
     },
     /// Extraction in another order than the deparser's.
     #[error("the parser extracts header {header} after one that the deparser emits later")]
@@ -160,13 +160,13 @@ pub enum SplitError {
         /// Name of the header.
         header: String,
         /// Position of the extraction.
-        at: Span,
+        at: SourceSpan,
     },
     /// Bytes that the parser skips.
     #[error("packet.advance skips bits that a request needs: extract them into a header")]
     Skipped {
         /// Position of the statement.
-        at: Span,
+        at: SourceSpan,
     },
     /// Emitted header that the parser writes; the write would be applied again when the parser runs on the returned
     /// packet.
@@ -175,7 +175,7 @@ pub enum SplitError {
         /// Name of the header.
         header: String,
         /// Position of the write.
-        at: Span,
+        at: SourceSpan,
     },
     /// Arrival metadata that the parser reads, and that differs when the packet returns.
     #[error("the part before the handler writes {field}, which the parser reads again: write it after the handler")]
@@ -183,7 +183,7 @@ pub enum SplitError {
         /// Name of the field.
         field: String,
         /// Position of the read.
-        at: Span,
+        at: SourceSpan,
     },
     /// Header vector that is too small for the element, with all candidates postponed.
     #[error(
@@ -208,7 +208,7 @@ pub enum SplitError {
 impl SplitError {
     /// Source position.
     #[must_use]
-    pub fn at(&self) -> Option<Span> {
+    pub fn at(&self) -> Option<SourceSpan> {
         match self {
             Self::TwoCalls { at }
             | Self::CallPlace { at }

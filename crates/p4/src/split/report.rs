@@ -7,7 +7,7 @@ use super::SplitWarning;
 use super::layout::HeaderLayout;
 use super::liveness;
 use super::postpone::PostponedFunction;
-use crate::ir::{Block, Program, RegisterId, SlotId, Span, Stmt, StmtKind};
+use crate::ir::{Block, Program, RegisterId, SlotId, SourceSpan, Stmt, StmtKind};
 
 /// Place of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,7 +73,7 @@ pub struct PostponedValue {
     /// Width, bits.
     pub bits: u16,
     /// Positions of its assignments.
-    pub at: Vec<Span>,
+    pub at: Vec<SourceSpan>,
     /// New place.
     pub to: PostponedPlace,
 }
@@ -82,7 +82,7 @@ pub struct PostponedValue {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SplitReport {
     /// Source spans with their places, in the order of the source.
-    pub lines: Vec<(Span, StatementPlace)>,
+    pub lines: Vec<(SourceSpan, StatementPlace)>,
     /// Carried values.
     pub carried: Vec<CarriedValue>,
     /// Sizes in bytes: whole header, parameters, travelling values of the generated parts.
@@ -106,7 +106,7 @@ impl SplitReport {
         let (program, parts, carried) = (&of.program, &of.parts, &of.carried);
         let mut lines = Vec::new();
         let mut note = |block: &Block, place| {
-            for stmt in liveness::flatten(program, block).into_iter().filter(|stmt| stmt.at != Span::default()) {
+            for stmt in liveness::flatten(program, block).into_iter().filter(|stmt| stmt.at != SourceSpan::default()) {
                 lines.push((stmt.at, place));
             }
         };

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn service_is_found_at_its_healthy_replicas() {
+    async fn failed_replica_of_service_is_found_last() {
         let names = ["index", "index-9", "index/east/1", "index/west/1", "index/west/2", "indexes/1"];
         let directory = Directory::of(names.into_iter().zip((0..).map(at)));
         assert_eq!(drawn(&directory, &[]), [0, 2, 3, 4].into());

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tonic::codegen::BoxFuture;
 
 use super::owned_application::OwnedApplication;
-use super::place::{PlaceError, PlaceOptions};
+use super::place::{PlaceOptions, PlaceSetupError};
 use super::pool::{PoolMember, PoolMemberConfig};
 use super::registration::{ControllerLink, OwnerRegistration};
 use super::{Inner, Layer};
@@ -106,7 +106,7 @@ pub enum LayerError {
     NoNodeKey(SysError),
     /// Methods cannot be placed on this host.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    Place(#[from] PlaceSetupError),
     /// The controller does not give the application to this server.
     #[error("the controller at {controller} refused {app}: {reason}")]
     Refused {

@@ -47,7 +47,7 @@ use tonic::{Request, Status};
 pub use self::builder::{Builder, LayerError};
 use self::owned_application::OwnedApplication;
 use self::place::PlacedMethods;
-pub use self::place::{PlaceError, PlaceOptions, PlaceStats};
+pub use self::place::{PlaceOptions, PlaceSetupError, PlaceStats};
 use self::pool::PoolMember;
 pub use self::pool::{CloneWorkerStats, PoolStats};
 use self::registration::ControllerLink;

@@ -142,7 +142,7 @@ fn map(random: &mut Random) -> Scenario {
 /// Draws a pool of servers.
 fn clone(random: &mut Random) -> clone::ClonePlan {
     let mut plan = clone::plan::generate(random.bits());
-    plan.incidents.retain(|(_, incident)| !matches!(incident, clone::plan::Incident::Restart { .. }));
+    plan.incidents.retain(|(_, incident)| !matches!(incident, clone::plan::CloneIncident::Restart { .. }));
     plan
 }
 
@@ -154,7 +154,7 @@ fn delegate(random: &mut Random) -> delegate::DelegatePlan {
 /// Draws a function; one without losses if the run is calm.
 fn function(random: &mut Random, calm: bool) -> function::FunctionPlan {
     let mut plan = draw_suitable(random, function::plan::generate, |plan| !(calm && plan.faulty()));
-    plan.incidents.retain(|(_, incident)| *incident != function::plan::Incident::Restart);
+    plan.incidents.retain(|(_, incident)| *incident != function::plan::FunctionIncident::Restart);
     plan
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pathcall_endpoint::clone::{Balance, CloneOptions, HedgeBudgetConfig};
 use pathcall_wire::{CloneFlags, CloneFrame, Instant};
 
-use super::plan::{CallPlan, CallerPlan, ClonePlan, HEDGE_BUDGETS};
+use super::plan::{CloneCallPlan, CloneCallerPlan, ClonePlan, HEDGE_BUDGETS};
 use super::violation::CloneViolation;
 
 /// Of this many plans, one has some automatic calls, and one without faults a time with a slow way.
@@ -61,13 +61,13 @@ fn make_automatic(options: &mut CloneOptions) {
 fn add_slow_way(plan: &mut ClonePlan) {
     let (caller, delay) = (plan.callers.len(), plan.delay.1 / 4);
     let budget = HedgeBudgetConfig { share: 1.0, burst: 1e4, per_second: 0.0 };
-    plan.callers.push(CallerPlan { budgets: [budget; HEDGE_BUDGETS], last_call: 0 });
+    plan.callers.push(CloneCallerPlan { budgets: [budget; HEDGE_BUDGETS], last_call: 0 });
     // More calls are in progress than a period counts, and servers are idle.
     let interval = (8 * SERVICE).max(plan.delay.1 / 12);
     let mut options = CloneOptions { deadline: Duration::from_secs(4), ..CloneOptions::default() };
     make_automatic(&mut options);
     let at = |nth: usize| START + interval * nth as u32;
-    let call = |nth| CallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None };
+    let call = |nth| CloneCallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None };
     plan.calls.extend((0..CALLS.0).map(call));
     plan.slow_way = Some(SlowWay { caller, delay });
 }

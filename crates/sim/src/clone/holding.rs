@@ -9,7 +9,7 @@ use pathcall_wire::clone::PART;
 use pathcall_wire::{CloneFlags, CloneFrame, Flags, FrameKind, Instant};
 
 use super::element::{Element, OutgoingFrame};
-use super::plan::{CallPlan, ClonePlan};
+use super::plan::{CloneCallPlan, ClonePlan};
 use super::violation::CloneViolation;
 use super::world::{CloneEvent, CloneNode, CloneWorld, GAID};
 use crate::random::{Chance, Random};
@@ -215,7 +215,7 @@ impl CloneWorld<'_> {
     /// Checks that a call without faults that took long was hedged: by the element, or by the caller if the element
     /// holds no hedges.
     pub(super) fn check_hedged(&self, call: usize, answer: &CloneAnswer) -> Result<(), CloneViolation> {
-        let CallPlan { options, caller, .. } = &self.plan.calls[call];
+        let CloneCallPlan { options, caller, .. } = &self.plan.calls[call];
         let CloneOptions { hedge: Some(Hedge { after: HedgeAfter::Delay(delay), max_attempts }), .. } = *options else {
             return Ok(());
         };

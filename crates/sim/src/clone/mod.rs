@@ -31,7 +31,7 @@ use std::time::Duration;
 
 pub use holding::HoldPlan;
 pub use plan::ClonePlan;
-pub use racks::RackPlan;
+pub use racks::RackAssignment;
 pub use streams::StreamViolation;
 pub use violation::CloneViolation;
 

@@ -8,7 +8,7 @@ use pathcall_wire::{Base, CloneFlags, CloneFrame, Flags, FrameKind};
 
 use super::element::OutgoingFrame;
 use super::part::machine;
-use super::plan::Incident;
+use super::plan::CloneIncident;
 use super::violation::CloneViolation;
 use super::world::{CALLER, CloneEvent, CloneNode, CloneWorld, INCARNATION, SERVER};
 
@@ -128,20 +128,20 @@ impl CloneWorld<'_> {
         Ok(())
     }
 
-    pub(super) fn incident(&mut self, incident: Incident) {
+    pub(super) fn incident(&mut self, incident: CloneIncident) {
         self.counts.incidents += 1;
         self.line(CloneNode::Element(0), || format!("{incident:?}"));
         match incident {
-            Incident::Restart { silent } => {
+            CloneIncident::Restart { silent } => {
                 self.element_is_lost(0);
                 self.time.queue.extend(silent.map(|silent| (self.time.now + silent, CloneEvent::Install(0))));
             }
-            Incident::RestartSecond { silent } if self.elements.len() > 1 => {
+            CloneIncident::RestartSecond { silent } if self.elements.len() > 1 => {
                 self.element_is_lost(1);
                 self.time.queue.extend(silent.map(|silent| (self.time.now + silent, CloneEvent::Install(1))));
             }
-            Incident::RestartSecond { .. } => {}
-            Incident::Kill { server, back } => {
+            CloneIncident::RestartSecond { .. } => {}
+            CloneIncident::Kill { server, back } => {
                 self.servers[server].worker = None;
                 self.break_streams(server);
                 match back {
@@ -150,7 +150,7 @@ impl CloneWorld<'_> {
                     None => self.time.after(DEATH_DETECTION, CloneEvent::Member(server, false)),
                 }
             }
-            Incident::Move { server } => {
+            CloneIncident::Move { server } => {
                 let member = self.pool.servers.contains(&(SERVER + server as u32));
                 self.change_membership(server, !member);
             }

@@ -9,7 +9,7 @@ use pathcall_wire::clone::PART;
 
 pub use super::automatic::SlowWay;
 use super::holding::HoldPlan;
-use super::racks::RackPlan;
+use super::racks::RackAssignment;
 use super::streams::StreamPlan;
 use crate::random::{Chance, Random};
 
@@ -21,9 +21,9 @@ pub struct ClonePlan {
     /// Servers, members of the pool or not.
     pub servers: Vec<ServerPlan>,
     /// Callers.
-    pub callers: Vec<CallerPlan>,
+    pub callers: Vec<CloneCallerPlan>,
     /// Calls, in the order of their start.
-    pub calls: Vec<CallPlan>,
+    pub calls: Vec<CloneCallPlan>,
     /// Sizes of the element's tables.
     pub size: CloneSize,
     /// Last request number that the element has assigned.
@@ -41,13 +41,13 @@ pub struct ClonePlan {
     /// End of the faults.
     pub faults_until: Instant,
     /// Incidents by time.
-    pub incidents: Vec<(Instant, Incident)>,
+    pub incidents: Vec<(Instant, CloneIncident)>,
     /// Time in which all servers are slow.
     pub slow: Option<SlowTime>,
     /// Time in which the way through the element is slow.
     pub slow_way: Option<SlowWay>,
     /// Racks, if there are two.
-    pub racks: Option<RackPlan>,
+    pub racks: Option<RackAssignment>,
     /// Hedges that elements hold, if they do.
     pub holding: Option<HoldPlan>,
     /// Streaming calls.
@@ -86,7 +86,7 @@ pub struct ServerPlan {
 
 /// Plan of a caller.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CallerPlan {
+pub struct CloneCallerPlan {
     /// Hedge budgets, by number.
     pub budgets: [HedgeBudgetConfig; HEDGE_BUDGETS],
     /// Call number before its first call.
@@ -98,7 +98,7 @@ pub const HEDGE_BUDGETS: usize = 2;
 
 /// Plan of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallPlan {
+pub struct CloneCallPlan {
     /// Start of the call.
     pub at: Instant,
     /// Index of the caller.
@@ -113,9 +113,9 @@ pub struct CallPlan {
     pub given_up: Option<Duration>,
 }
 
-/// Incident at the element or at a server.
+/// CloneIncident at the element or at a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Incident {
+pub enum CloneIncident {
     /// The element loses all state and is silent until it is configured again.
     Restart {
         /// Time of silence; `None`: for good.
@@ -160,12 +160,15 @@ pub fn generate(seed: u64) -> ClonePlan {
             per_second: random.pick(&[0.0, 1.0, 10.0]),
         },
     };
-    let callers: Vec<CallerPlan> = (0..random.range(1..=3))
-        .map(|_| CallerPlan { budgets: [budget(random), budget(random)], last_call: random.pick(&[0, u32::MAX - 5]) })
+    let callers: Vec<CloneCallerPlan> = (0..random.range(1..=3))
+        .map(|_| CloneCallerPlan {
+            budgets: [budget(random), budget(random)],
+            last_call: random.pick(&[0, u32::MAX - 5]),
+        })
         .collect();
     let alike = random.percent(60).then(|| any_options(random));
     let small = random.percent(50);
-    let mut calls: Vec<CallPlan> = (0..count).map(|_| call(random, callers.len(), alike, small)).collect();
+    let mut calls: Vec<CloneCallPlan> = (0..count).map(|_| call(random, callers.len(), alike, small)).collect();
     if calm {
         for call in &mut calls {
             (call.options.deadline, call.given_up) = (Duration::from_secs(4), None);
@@ -254,15 +257,15 @@ fn servers(random: &mut Random, calm: bool) -> Vec<ServerPlan> {
 const LAST: Instant = Instant((FAULTS.as_millis() as u64 + 400) * 1_000_000);
 
 /// Calls through the element after the end of the faults.
-fn last_calls(caller: usize) -> impl Iterator<Item = CallPlan> {
+fn last_calls(caller: usize) -> impl Iterator<Item = CloneCallPlan> {
     let options = CloneOptions { through_element: true, deadline: Duration::from_secs(4), ..CloneOptions::default() };
     // The callers take turns, so that a queue of length one has room for each call.
     let first = LAST + Duration::from_millis(40) * caller as u32;
     let at = move |nth: u32| first + Duration::from_millis(150) * nth;
-    (0..4).map(move |nth| CallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None })
+    (0..4).map(move |nth| CloneCallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None })
 }
 
-fn call(random: &mut Random, callers: usize, alike: Option<CloneOptions>, small: bool) -> CallPlan {
+fn call(random: &mut Random, callers: usize, alike: Option<CloneOptions>, small: bool) -> CloneCallPlan {
     let mut options = alike.unwrap_or_else(|| any_options(random));
     options.idempotent = random.percent(85);
     options.cancel = random.percent(30);
@@ -277,7 +280,7 @@ fn call(random: &mut Random, callers: usize, alike: Option<CloneOptions>, small:
         _ => random.below(64 * PART as u64) as usize,
     };
     let latest = Duration::from_millis(random.pick(&[2, 200, 1_800]));
-    let mut call = CallPlan {
+    let mut call = CloneCallPlan {
         at: Instant(0) + random.up_to(latest),
         caller: random.index(callers),
         options,
@@ -306,21 +309,21 @@ fn any_options(random: &mut Random) -> CloneOptions {
     }
 }
 
-fn incidents(random: &mut Random, servers: &[ServerPlan]) -> Vec<(Instant, Incident)> {
+fn incidents(random: &mut Random, servers: &[ServerPlan]) -> Vec<(Instant, CloneIncident)> {
     let mut incidents = Vec::new();
     let time = |random: &mut Random| Instant(0) + random.up_to(FAULTS * 2 / 3);
     let pause = |random: &mut Random| random.up_to(FAULTS / 4);
     if random.percent(30) {
         let silent = (!random.percent(25)).then(|| pause(random));
-        incidents.push((time(random), Incident::Restart { silent }));
+        incidents.push((time(random), CloneIncident::Restart { silent }));
     }
     for (server, plan) in servers.iter().enumerate() {
         if random.percent(15) {
             // The first server always comes back, so that the pool never stays empty.
             let back = (server == 0 || random.percent(60)).then(|| pause(random));
-            incidents.push((time(random), Incident::Kill { server, back }));
+            incidents.push((time(random), CloneIncident::Kill { server, back }));
         } else if server > 0 && (random.percent(20) || !plan.member) {
-            incidents.push((time(random), Incident::Move { server }));
+            incidents.push((time(random), CloneIncident::Move { server }));
         }
     }
     incidents.sort_by_key(|(at, _)| *at);

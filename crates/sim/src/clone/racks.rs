@@ -11,7 +11,7 @@ use pathcall_endpoint::clone::{CloneCallerStats, CloneWorkerStats};
 use pathcall_wire::Instant;
 use pathcall_wire::clone::PART;
 
-use super::plan::{ClonePlan, Incident};
+use super::plan::{CloneIncident, ClonePlan};
 use super::violation::CloneViolation;
 use super::world::{CALLER, CloneNode, CloneWorld, SERVER};
 use crate::random::{Chance, Random};
@@ -21,7 +21,7 @@ const ONE_IN: u64 = 4;
 
 /// Rack of each host: 0 or 1, the index of its element.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RackPlan {
+pub struct RackAssignment {
     /// By caller.
     pub callers: Vec<usize>,
     /// By server.
@@ -39,11 +39,11 @@ pub(super) fn with_racks(mut plan: ClonePlan) -> ClonePlan {
     let mut rack = |of: usize| if split { of } else { random.index(2) };
     let callers = plan.callers.iter().map(|_| rack(0)).collect();
     let servers = plan.servers.iter().map(|_| rack(1)).collect();
-    plan.racks = Some(RackPlan { callers, servers });
+    plan.racks = Some(RackAssignment { callers, servers });
     if !plan.is_calm() && random.percent(30) {
         let silent = (!random.percent(25)).then(|| random.up_to(Duration::from_millis(300)));
         let at = Instant(0) + random.up_to(Duration::from_millis(1_000));
-        plan.incidents.push((at, Incident::RestartSecond { silent }));
+        plan.incidents.push((at, CloneIncident::RestartSecond { silent }));
         plan.incidents.sort_by_key(|(at, _)| *at);
     }
     plan

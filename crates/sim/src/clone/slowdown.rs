@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathcall_endpoint::clone::{CloneOptions, HedgeBudgetConfig};
 use pathcall_wire::{CloneFlags, CloneFrame, Instant};
 
-use super::plan::{CallPlan, CallerPlan, ClonePlan, HEDGE_BUDGETS, SlowTime};
+use super::plan::{CloneCallPlan, CloneCallerPlan, ClonePlan, HEDGE_BUDGETS, SlowTime};
 use super::violation::CloneViolation;
 
 /// One plan without faults in this many has a slow time.
@@ -28,10 +28,10 @@ pub(super) fn with_slow_time(mut plan: ClonePlan) -> ClonePlan {
     let slowest = service.1 + plan.delay.1 * 4;
     let (caller, interval) = (plan.callers.len(), slowest * 20);
     let budget = HedgeBudgetConfig { share: 1.0, burst: 1e4, per_second: 0.0 };
-    plan.callers.push(CallerPlan { budgets: [budget; HEDGE_BUDGETS], last_call: 0 });
+    plan.callers.push(CloneCallerPlan { budgets: [budget; HEDGE_BUDGETS], last_call: 0 });
     let at = |nth| START + interval * nth;
     let options = CloneOptions { deadline: Duration::from_secs(4), ..CloneOptions::default() };
-    let call = |nth| CallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None };
+    let call = |nth| CloneCallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None };
     plan.calls.extend((0..CALLS.iter().sum()).map(call));
     let [before, slow, _] = CALLS;
     plan.slow = Some(SlowTime { caller, from: at(before), until: at(before + slow), takes: slowest * 10 });
@@ -87,7 +87,7 @@ impl ClonePlan {
     /// Number of calls of the caller of the slow time in a time.
     fn slow_calls(&self, from: Instant, until: Instant) -> usize {
         let caller = self.slow.map(|slow| slow.caller);
-        let within = |other: &&CallPlan| Some(other.caller) == caller && (from..until).contains(&other.at);
+        let within = |other: &&CloneCallPlan| Some(other.caller) == caller && (from..until).contains(&other.at);
         self.calls.iter().filter(within).count()
     }
 }

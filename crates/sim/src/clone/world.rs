@@ -20,7 +20,7 @@ use super::element::Element;
 use super::network::describe;
 use super::part::PlacedExecution;
 use super::payload::PayloadTag;
-use super::plan::{self, ClonePlan, Incident};
+use super::plan::{self, CloneIncident, ClonePlan};
 use super::streams::{StreamEvent, StreamWorld};
 use super::violation::CloneViolation;
 use crate::environment::Environment;
@@ -66,7 +66,7 @@ pub(crate) enum CloneEvent {
     /// Something happens to a streaming call.
     Stream(usize, StreamEvent),
     /// A planned incident happens.
-    Incident(Incident),
+    CloneIncident(CloneIncident),
     /// The element forwards again, with empty tables.
     Up,
     /// The controller configures an element.
@@ -115,8 +115,8 @@ impl<'a> CloneWorld<'a> {
         let pool = Pool { gaid: GAID, version: 1, servers: members.map(|server| SERVER + server as u32).collect() };
         let mut time = Timeline::default();
         time.queue.extend(plan.calls.iter().enumerate().map(|(index, call)| (call.at, CloneEvent::Call(index))));
-        time.queue.extend(plan.incidents.iter().map(|(at, incident)| (*at, CloneEvent::Incident(*incident))));
-        let caller = |(index, caller): (usize, &super::plan::CallerPlan)| {
+        time.queue.extend(plan.incidents.iter().map(|(at, incident)| (*at, CloneEvent::CloneIncident(*incident))));
+        let caller = |(index, caller): (usize, &super::plan::CloneCallerPlan)| {
             let config = CloneCallerConfig {
                 last_call: caller.last_call,
                 budgets: caller.budgets.to_vec(),
@@ -220,7 +220,7 @@ impl<'a> CloneWorld<'a> {
                 return self.done((server, incarnation), work, tag, undone);
             }
             CloneEvent::Stream(call, event) => return Ok(self.stream_event(call, event)?),
-            CloneEvent::Incident(incident) => self.incident(incident),
+            CloneEvent::CloneIncident(incident) => self.incident(incident),
             CloneEvent::Up => self.elements[0].silent = false,
             CloneEvent::Install(element) => {
                 self.elements[element].silent = false;

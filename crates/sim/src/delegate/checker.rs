@@ -8,7 +8,7 @@ use pathcall_endpoint::delegate::caller::trace::CallTree;
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOutcome};
 use pathcall_wire::Instant;
 
-use super::plan::{CallPlan, DEPTH_MAX, DelegatePlan, HandlerEnd};
+use super::plan::{DEPTH_MAX, DelegateCallPlan, DelegatePlan, HandlerEnd};
 use super::services::ServiceViolation;
 
 /// Payload of a request or a reply: call, request, and number of the reply.
@@ -341,7 +341,7 @@ impl<'a> DelegateChecker<'a> {
 
 /// Limit on the time without activity. Each level of the tree may take one timeout until it is found and given up, on
 /// slow clocks; pauses of handlers, which may be some times longer, are added.
-fn bound(plan: &CallPlan, slowness: u32) -> Duration {
+fn bound(plan: &DelegateCallPlan, slowness: u32) -> Duration {
     let depth = plan.requests.iter().map(|request| request.depth).max().unwrap_or(0) + 3;
     let pauses =
         plan.requests.iter().flat_map(|request| request.steps.iter().map(|step| step.0).chain([request.end.0]));
@@ -350,7 +350,7 @@ fn bound(plan: &CallPlan, slowness: u32) -> Duration {
 }
 
 /// A server may detect the call's deadline before its caller does.
-fn ended_at_deadline(plan: &CallPlan, failure: &CallFailure) -> bool {
+fn ended_at_deadline(plan: &DelegateCallPlan, failure: &CallFailure) -> bool {
     let code = failure.status().code;
     plan.options.deadline.is_some() && [Status::ABORTED, Status::DEADLINE_EXCEEDED].contains(&code)
 }

@@ -72,7 +72,7 @@ pub struct RequestPlan {
 
 /// Plan of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallPlan {
+pub struct DelegateCallPlan {
     /// Host of the caller.
     pub host: usize,
     /// Start of the call.
@@ -114,7 +114,7 @@ pub struct DelegatePlan {
     /// Time for which a message is held back for the manifest.
     pub flush: Duration,
     /// Calls of the run.
-    pub calls: Vec<CallPlan>,
+    pub calls: Vec<DelegateCallPlan>,
     /// Minimum and maximum of the network delay.
     pub delay: (Duration, Duration),
     /// Chance that a message is lost, until the end of the faults.
@@ -168,13 +168,13 @@ impl DelegatePlan {
     }
 
     /// All calls; each attempt of a call to services is one.
-    pub fn all_calls(&self) -> impl Iterator<Item = &CallPlan> {
+    pub fn all_calls(&self) -> impl Iterator<Item = &DelegateCallPlan> {
         let services = self.services.iter().flat_map(|services| &services.calls);
         self.calls.iter().chain(services.flat_map(|call| &call.attempts))
     }
 
     /// Call with this index among [all calls](Self::all_calls).
-    pub fn call(&self, index: usize) -> &CallPlan {
+    pub fn call(&self, index: usize) -> &DelegateCallPlan {
         match self.attempt(index) {
             Some((call, attempt)) => &self.services.as_ref().expect("it has attempts").calls[call].attempts[attempt],
             None => &self.calls[index],
@@ -192,7 +192,7 @@ impl DelegatePlan {
     }
 }
 
-impl CallPlan {
+impl DelegateCallPlan {
     /// Whether its tree cannot be completed.
     pub fn cannot_complete(&self) -> bool {
         self.requests.iter().any(|request| {
@@ -289,7 +289,7 @@ fn faults(random: &mut Random, plan: &mut DelegatePlan) {
     }
 }
 
-fn call(random: &mut Random, hosts: usize, until: Instant) -> CallPlan {
+fn call(random: &mut Random, hosts: usize, until: Instant) -> DelegateCallPlan {
     let ping_period = Duration::from_micros(random.range(2_000..=12_000));
     let once = random.percent(20);
     let options = CallOptions::default()
@@ -315,7 +315,7 @@ fn call(random: &mut Random, hosts: usize, until: Instant) -> CallPlan {
     if !options.once && random.percent(10) {
         tree.add_failures(random);
     }
-    CallPlan {
+    DelegateCallPlan {
         host: random.index(hosts),
         at: Instant(random.below(until.0 / 2)),
         options,

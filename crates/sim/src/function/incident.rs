@@ -5,7 +5,7 @@ use pathcall_netfn::scale;
 use pathcall_p4::interp::Interpreter;
 use pathcall_p4::ir::{ActionId, Match, TableEntry};
 
-use super::plan::Incident;
+use super::plan::FunctionIncident;
 use super::program::PacketKind;
 use super::world::{FunctionEvent, FunctionWorld};
 
@@ -14,17 +14,17 @@ impl FunctionWorld<'_> {
         let (_, incident) = &self.plan.incidents[index];
         self.time.line(|| format!("{incident:?}"));
         match incident {
-            Incident::Death(server, away) => {
+            FunctionIncident::Death(server, away) => {
                 self.servers[usize::from(*server)] = None;
                 self.checker.routes(self.time.now, *server, None);
                 self.checker.record_state_loss(self.time.now);
                 self.time.after(*away, FunctionEvent::Back(*server));
             }
-            Incident::Restart => self.element_is_lost(),
-            Incident::Want(servers) => {
+            FunctionIncident::Restart => self.element_is_lost(),
+            FunctionIncident::Want(servers) => {
                 self.scaler.handle(self.time.now, scale::Input::SetWanted(servers.clone()));
             }
-            Incident::Route(value, bits, hop) => {
+            FunctionIncident::Route(value, bits, hop) => {
                 self.routes.insert((*bits, *value), *hop);
                 for id in 0..self.servers.len() {
                     let Some(server) = &mut self.servers[id] else { continue };

@@ -35,7 +35,7 @@ pub struct FunctionPlan {
     /// Packets, by time.
     pub packets: Vec<(Instant, PacketPlan)>,
     /// Incidents, by time.
-    pub incidents: Vec<(Instant, Incident)>,
+    pub incidents: Vec<(Instant, FunctionIncident)>,
     /// Initial routes: value, prefix length, next hop.
     pub routes: Vec<(u32, u16, u32)>,
     /// Chance that a packet between element and server is lost.
@@ -65,9 +65,9 @@ pub struct PacketPlan {
     pub last: bool,
 }
 
-/// Incident beside the traffic.
+/// FunctionIncident beside the traffic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Incident {
+pub enum FunctionIncident {
     /// A server dies and restarts after this time.
     Death(u16, Duration),
     /// The element restarts without state.
@@ -82,7 +82,9 @@ impl FunctionPlan {
     /// Whether packets may be lost.
     #[must_use]
     pub fn faulty(&self) -> bool {
-        let fault = |(_, incident): &(Instant, Incident)| matches!(incident, Incident::Death(..) | Incident::Restart);
+        let fault = |(_, incident): &(Instant, FunctionIncident)| {
+            matches!(incident, FunctionIncident::Death(..) | FunctionIncident::Restart)
+        };
         self.disturbed || self.loss != Chance(0) || self.incidents.iter().any(fault)
     }
 }
@@ -238,7 +240,7 @@ fn traffic(random: &mut Random) -> Vec<(Instant, PacketPlan)> {
     packets
 }
 
-fn incidents(random: &mut Random, servers: usize, faulty: bool) -> Vec<(Instant, Incident)> {
+fn incidents(random: &mut Random, servers: usize, faulty: bool) -> Vec<(Instant, FunctionIncident)> {
     let mut incidents = Vec::new();
     let mut happen = |random: &mut Random, incident| {
         let at = Instant(0) + Duration::from_millis(40) + random.up_to(TRAFFIC - Duration::from_millis(40));
@@ -246,18 +248,18 @@ fn incidents(random: &mut Random, servers: usize, faulty: bool) -> Vec<(Instant,
     };
     for _ in 0..random.below(5) {
         let want = subset(random, servers);
-        happen(random, Incident::Want(want));
+        happen(random, FunctionIncident::Want(want));
     }
     for _ in 0..random.below(8) {
         let (value, bits, hop) = route(random);
-        happen(random, Incident::Route(value, bits, hop));
+        happen(random, FunctionIncident::Route(value, bits, hop));
     }
     if faulty && random.percent(40) {
         let (server, away) = (random.index(servers) as u16, Duration::from_millis(random.range(5..=150)));
-        happen(random, Incident::Death(server, away));
+        happen(random, FunctionIncident::Death(server, away));
     }
     if faulty && random.percent(30) {
-        happen(random, Incident::Restart);
+        happen(random, FunctionIncident::Restart);
     }
     incidents.sort_by_key(|(at, _)| *at);
     incidents

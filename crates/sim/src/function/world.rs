@@ -79,7 +79,7 @@ pub(crate) enum FunctionEvent {
     PlacerWake,
     ScalerWake,
     /// A planned incident happens.
-    Incident(usize),
+    FunctionIncident(usize),
     /// A dead server restarts.
     Back(u16),
 }
@@ -139,8 +139,9 @@ impl<'a> FunctionWorld<'a> {
         let mut time = Timeline::default();
         time.queue
             .extend(plan.packets.iter().enumerate().map(|(index, (at, _))| (*at, FunctionEvent::PacketIn(index))));
-        time.queue
-            .extend(plan.incidents.iter().enumerate().map(|(index, (at, _))| (*at, FunctionEvent::Incident(index))));
+        time.queue.extend(
+            plan.incidents.iter().enumerate().map(|(index, (at, _))| (*at, FunctionEvent::FunctionIncident(index))),
+        );
         time.queue
             .extend((0..plan.servers as u16).map(|server| (Instant(u64::from(server)), FunctionEvent::Tick(server))));
         time.after(Duration::from_micros(installer.window_us()), FunctionEvent::Window);
@@ -225,7 +226,7 @@ impl<'a> FunctionWorld<'a> {
                 self.wakes[1] = None;
                 self.scaler.handle_timeout(self.time.now);
             }
-            FunctionEvent::Incident(index) => self.incident(index),
+            FunctionEvent::FunctionIncident(index) => self.incident(index),
             FunctionEvent::Back(server) => {
                 let id = usize::from(server);
                 self.incarnations[id] += 1;

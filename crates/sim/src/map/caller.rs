@@ -7,7 +7,7 @@ use pathcall_endpoint::map::{CallError, EpochChange, Operation, Output};
 use pathcall_wire::{Instant, TokenKey};
 
 use super::node::{Effects, FrameDecision, NodeReport, SimulatedNode};
-use super::scenario::{CallerPlan, StepWork};
+use super::scenario::{MapCallerPlan, StepWork};
 
 /// Call id of a step: of its call, or of the release of its locks.
 pub(crate) fn call_id(step: usize, release: bool) -> CallId {
@@ -32,7 +32,7 @@ enum Task {
 
 /// Caller of one application.
 pub(crate) struct Caller<'a> {
-    plan: &'a CallerPlan,
+    plan: &'a MapCallerPlan,
     client: Option<MapClient>,
     next_step: usize,
     /// Calls without an outcome.
@@ -53,7 +53,7 @@ pub(crate) struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    pub(crate) fn new(plan: &'a CallerPlan) -> Self {
+    pub(crate) fn new(plan: &'a MapCallerPlan) -> Self {
         Self {
             plan,
             client: None,

@@ -8,7 +8,7 @@ use pathcall_program::{
 use pathcall_wire::{Base, Instant};
 
 use super::node::{Effects, FrameDecision, SimulatedNode};
-use super::scenario::{ApplicationPlan, CallerPlan, RegisterRange};
+use super::scenario::{ApplicationPlan, MapCallerPlan, RegisterRange};
 use crate::element_program::ElementProgram;
 
 /// Element of several applications.
@@ -67,7 +67,7 @@ impl Element {
         &mut self,
         plan: &ApplicationPlan,
         memory: Option<RegisterRange>,
-        caller: &CallerPlan,
+        caller: &MapCallerPlan,
     ) -> Result<(), TableChangeError> {
         if self.switch.with_program(|program| program.tables().endpoint(plan.endpoint).is_none()) {
             // The element has just restarted; the controller will register all members again.
@@ -109,7 +109,7 @@ impl Element {
     }
 
     /// Removes a caller.
-    pub(crate) fn release(&mut self, caller: &CallerPlan) {
+    pub(crate) fn release(&mut self, caller: &MapCallerPlan) {
         self.switch.with_tables(|tables| tables.remove_endpoint(caller.endpoint));
         self.members.retain(|(_, endpoint)| *endpoint != caller.endpoint);
     }

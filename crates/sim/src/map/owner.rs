@@ -7,7 +7,7 @@ use pathcall_wire::Instant;
 
 use super::caller::decision;
 use super::node::{Effects, NodeReport, SimulatedNode};
-use super::scenario::{ApplicationPlan, CallerPlan, RegisterRange};
+use super::scenario::{ApplicationPlan, MapCallerPlan, RegisterRange};
 use super::world::OwnerUpdate;
 
 /// Owner of one application.
@@ -36,7 +36,7 @@ impl<'a> Owner<'a> {
     }
 
     /// Admits a caller; returns its configuration.
-    pub(crate) fn join(&mut self, now: Instant, caller: &CallerPlan) -> Result<ClientConfig, CallError> {
+    pub(crate) fn join(&mut self, now: Instant, caller: &MapCallerPlan) -> Result<ClientConfig, CallError> {
         let joined = self.server.join(now, self.member(caller))?;
         Ok(ClientConfig {
             epoch: self.epoch,
@@ -54,8 +54,8 @@ impl<'a> Owner<'a> {
         })
     }
 
-    fn member(&self, caller: &CallerPlan) -> Member {
-        let CallerPlan { endpoint, incarnation, slot_base, flows, registered, .. } = *caller;
+    fn member(&self, caller: &MapCallerPlan) -> Member {
+        let MapCallerPlan { endpoint, incarnation, slot_base, flows, registered, .. } = *caller;
         Member {
             endpoint,
             incarnation,
@@ -88,25 +88,25 @@ impl<'a> Owner<'a> {
     }
 
     /// Removes a caller that has left, or died.
-    pub(crate) fn leave(&mut self, now: Instant, caller: &CallerPlan, effects: &mut Effects) {
+    pub(crate) fn leave(&mut self, now: Instant, caller: &MapCallerPlan, effects: &mut Effects) {
         self.server.leave(now, caller.endpoint);
         self.poll_until_idle(now, effects);
     }
 
     /// Records that the element admits no more frames of a caller that has left.
-    pub(crate) fn finish_departure(&mut self, now: Instant, caller: &CallerPlan, effects: &mut Effects) {
+    pub(crate) fn finish_departure(&mut self, now: Instant, caller: &MapCallerPlan, effects: &mut Effects) {
         self.server.on_caller_expelled(now, caller.endpoint);
         self.poll_until_idle(now, effects);
     }
 
     /// Renewal for a caller; `None` if the caller has not joined.
-    pub(crate) fn rejoin(&mut self, caller: &CallerPlan) -> Option<EpochChange> {
+    pub(crate) fn rejoin(&mut self, caller: &MapCallerPlan) -> Option<EpochChange> {
         let renewal = self.server.take_epoch_change(self.member(caller))?;
         Some(EpochChange { element: self.sends_by_element(caller, renewal.element), ..renewal })
     }
 
     /// Whether a caller sends through the element. With memory the owner decides; without, the element only forwards.
-    fn sends_by_element(&self, caller: &CallerPlan, of_use: bool) -> bool {
+    fn sends_by_element(&self, caller: &MapCallerPlan, of_use: bool) -> bool {
         if self.memory.is_some() { of_use } else { caller.by_element && self.element.is_some() }
     }
 

@@ -54,9 +54,9 @@ pub(super) fn mapped(ip: IpAddr) -> Ipv6Addr {
 
 /// Iterator over a list of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Addresses<'a>(pub(super) &'a [u8]);
+pub struct PongAddresses<'a>(pub(super) &'a [u8]);
 
-impl Iterator for Addresses<'_> {
+impl Iterator for PongAddresses<'_> {
     type Item = SocketAddr;
 
     fn next(&mut self) -> Option<SocketAddr> {

@@ -3,7 +3,7 @@
 use core::net::{Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
-use super::address::{self, Addresses};
+use super::address::{self, PongAddresses};
 use super::ids::{Branch, ContextId, NodeId, RequestId};
 use super::parts::{
     DelegateFlags, DelegateKind, FaultPart, FaultPartRepr, GrantPart, GrantPartRepr, LoadPart, LoadPartRepr,
@@ -204,7 +204,7 @@ pub enum DelegateMessage<'a> {
     /// Question about a request.
     Ping(Ping),
     /// Answer to a ping, with the addresses that requests were sent to.
-    Pong(Pong, Addresses<'a>),
+    Pong(Pong, PongAddresses<'a>),
     /// Permission to send more responses.
     Grant(ResponseGrant),
     /// Trace span; the label is the payload.
@@ -284,7 +284,7 @@ pub fn parse(bytes: &[u8]) -> Result<(DelegateMessage<'_>, usize), Error> {
             }
             let PongPartRepr { round, context, requests, responses, first, code, sender, .. } = part;
             let subject = self::subject(part.subject, flags);
-            let addresses = Addresses(cursor.take(count * address::V6)?);
+            let addresses = PongAddresses(cursor.take(count * address::V6)?);
             let first = first.max(1);
             let pong = Pong { call, subject, round, flags, context, requests, responses, first, code, sender };
             DelegateMessage::Pong(pong, addresses)

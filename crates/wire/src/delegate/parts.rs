@@ -100,7 +100,7 @@ header! {
 }
 
 header! {
-    /// View of a pong's section. The addresses that requests were sent to follow, as [`super::Addresses`].
+    /// View of a pong's section. The addresses that requests were sent to follow, as [`super::PongAddresses`].
     view PongPart;
     /// Values of a pong's section.
     repr PongPartRepr;

@@ -92,6 +92,6 @@ fn overlapping_quarantined_slots_are_refused() {
     let (mut net, _, grant, first) = net();
     net.leaves(grant.gaid, first.endpoint);
     let mut snapshot = net.state.snapshot();
-    snapshot.elements[0].quarantined.push(SlotsRecord { base: 2, slots: 4 });
+    snapshot.elements[0].quarantined.push(SlotRangeRecord { base: 2, slots: 4 });
     assert!(ControllerState::restore(TIMING, snapshot, net.now).is_err());
 }

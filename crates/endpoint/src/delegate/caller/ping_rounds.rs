@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_wire::delegate::{
-    Addresses, Branch, ContextId, DelegateFlags, Ping, PingSubject, Pong, RequestManifest, ResponseGrant,
+    Branch, ContextId, DelegateFlags, Ping, PingSubject, Pong, PongAddresses, RequestManifest, ResponseGrant,
 };
 use pathcall_wire::{Instant, Mutant, mutant};
 
@@ -208,7 +208,7 @@ impl DelegateCaller {
         now: Instant,
         from: PeerNode,
         pong: &Pong,
-        addresses: Addresses<'_>,
+        addresses: PongAddresses<'_>,
         out: &mut dyn MessageOutbox,
     ) {
         let Some(call) = self.calls.get_mut(&pong.call) else { return };

@@ -14,7 +14,7 @@ mod parser;
 mod stmt;
 
 use crate::emit::visit;
-use crate::ir::{Expr, Program, SlotKind, Span, StmtKind, Ty};
+use crate::ir::{Expr, Program, SlotKind, SourceSpan, StmtKind, Ty};
 use names::Names;
 pub use names::identifier;
 
@@ -27,7 +27,7 @@ pub struct NotExpressibleInP4 {
     /// Reason, or suggested change.
     pub why: &'static str,
     /// Source position.
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 /// Emits a program as P4_16.
@@ -99,7 +99,7 @@ impl P4Writer<'_> {
     fn write_file(&mut self) -> Result<(), NotExpressibleInP4> {
         if self.program.handler.is_some() {
             let construct = "remote_handler".to_owned();
-            return Err(NotExpressibleInP4 { construct, why: "split the function first", at: Span::default() });
+            return Err(NotExpressibleInP4 { construct, why: "split the function first", at: SourceSpan::default() });
         }
         let name = self.program.name.clone();
         self.write_line("/* SPDX-License-Identifier: Apache-2.0 */");

@@ -4,11 +4,11 @@
 use super::Emitter;
 use super::bits::{computed, store};
 use super::plan::Plan;
-use crate::ir::{HeaderId, Span};
+use crate::ir::{HeaderId, SourceSpan};
 
 impl Emitter<'_> {
     pub(super) fn emit_deparser(&mut self) {
-        self.begin_construct("deparser", Span::default());
+        self.begin_construct("deparser", SourceSpan::default());
         let headers = self.plan.program.deparser.clone();
         if self.plan.fixed {
             self.emit_in_place(&headers);

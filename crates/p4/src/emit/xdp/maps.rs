@@ -2,19 +2,19 @@
 
 use super::Emitter;
 use super::memory::cell_type;
-use crate::ir::Span;
+use crate::ir::SourceSpan;
 
 /// Size of the ring buffer for digests.
 const DIGEST_BYTES: u32 = 1 << 18;
 
 impl Emitter<'_> {
     pub(super) fn emit_maps(&mut self) {
-        self.begin_construct("maps", Span::default());
+        self.begin_construct("maps", SourceSpan::default());
         for id in 0..self.plan.program.tables.len() {
             self.emit_table_maps(id);
         }
         for (i, register) in self.plan.program.registers.iter().enumerate() {
-            self.begin_construct(format!("register {}", register.name), Span::default());
+            self.begin_construct(format!("register {}", register.name), SourceSpan::default());
             let layout = self.plan.layout.registers[i].clone();
             self.emit_map("BPF_MAP_TYPE_ARRAY", register.size, "__u32", cell_type(layout.bytes), &layout.map, "");
         }
@@ -26,7 +26,7 @@ impl Emitter<'_> {
             self.write_line("");
         }
         for (i, counter) in self.plan.program.counters.iter().enumerate() {
-            self.begin_construct(format!("counter {}", counter.name), Span::default());
+            self.begin_construct(format!("counter {}", counter.name), SourceSpan::default());
             let map = self.plan.layout.counters[i].clone();
             self.emit_map("BPF_MAP_TYPE_PERCPU_ARRAY", counter.size, "__u32", "struct counted", &map, "");
         }
@@ -51,7 +51,7 @@ impl Emitter<'_> {
             return;
         }
         for (i, digest) in digests.iter().enumerate() {
-            self.begin_construct(format!("digest {}", digest.name), Span::default());
+            self.begin_construct(format!("digest {}", digest.name), SourceSpan::default());
             self.write_line(&format!("struct digest_{i} {{"));
             self.write_line("\t__u32 kind;");
             self.write_line("\t__u32 zero;");

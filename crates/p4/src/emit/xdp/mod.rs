@@ -34,7 +34,7 @@ pub use unsupported::{Unsupported, unsupported};
 
 use std::fmt::Write;
 
-use crate::ir::{Program, Span, StandardField, StmtKind};
+use crate::ir::{Program, SourceSpan, StandardField, StmtKind};
 use plan::Plan;
 
 /// Storage of a packet's values.
@@ -109,7 +109,7 @@ pub struct Origin {
     /// Construct: `table pre.nat_out`, `state parse_ipv4`.
     pub what: String,
     /// Source position.
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 impl Emitted {
@@ -200,7 +200,7 @@ impl Emitter<'_> {
     }
 
     /// Begins the text of a source construct.
-    fn begin_construct(&mut self, what: impl Into<String>, at: Span) {
+    fn begin_construct(&mut self, what: impl Into<String>, at: SourceSpan) {
         self.origins.push(Origin { line: self.lines + 1, what: what.into(), at });
     }
 
@@ -229,27 +229,27 @@ impl Emitter<'_> {
     }
 
     fn emit_function(&mut self) -> Result<(), Unsupported> {
-        self.begin_construct("the program's beginning", Span::default());
+        self.begin_construct("the program's beginning", SourceSpan::default());
         self.emit_variables();
         self.emit_initial_values();
         self.emit_parser()?;
         let program = self.plan.program;
         self.exit = "verified";
-        self.begin_construct("verify", Span::default());
+        self.begin_construct("verify", SourceSpan::default());
         self.emit_block(&program.verify)?;
         self.write_line("verified:;");
         self.exit = "ingress_done";
-        self.begin_construct("ingress", Span::default());
+        self.begin_construct("ingress", SourceSpan::default());
         self.emit_block(&program.ingress)?;
         self.write_line("ingress_done:;");
         self.emit_enter_egress();
         self.exit = "egress_done";
-        self.begin_construct("egress", Span::default());
+        self.begin_construct("egress", SourceSpan::default());
         self.emit_block(&program.egress)?;
         self.write_line("egress_done:;");
         self.emit_drop();
         self.exit = "computed";
-        self.begin_construct("compute", Span::default());
+        self.begin_construct("compute", SourceSpan::default());
         self.emit_block(&program.compute)?;
         self.write_line("computed:;");
         self.emit_deparser();

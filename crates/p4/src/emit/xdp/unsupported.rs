@@ -1,7 +1,7 @@
 //! Constructs that the kernel's element does not support.
 
 use crate::emit::visit;
-use crate::ir::{Binary, ExprKind, HashAlgorithm, Program, SlotKind, Span, StandardField, Stmt, StmtKind};
+use crate::ir::{Binary, ExprKind, HashAlgorithm, Program, SlotKind, SourceSpan, StandardField, Stmt, StmtKind};
 
 /// Construct that cannot run in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,7 +12,7 @@ pub struct Unsupported {
     /// Reason, or suggested change.
     pub why: &'static str,
     /// Source position.
-    pub at: Span,
+    pub at: SourceSpan,
 }
 
 /// All constructs of a program that the kernel's element does not support, in program order. A program with any of them

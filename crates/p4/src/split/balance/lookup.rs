@@ -6,7 +6,7 @@ use pathcall_wire::{Mutant, mutant};
 use super::constructors::{
     and, bit, bits, cast, choose, eq, join, minus, ne, not, number, or, plus, read, stmt, truth, update, when, write,
 };
-use super::{BalanceObjects, HEAVY, PlacedTable, Var, hash};
+use super::{BalanceObjects, ElementTable, HEAVY, Var, hash};
 use crate::ir::{ActionId, Binary, Block, Expr, Program, SlotId, Stmt, StmtKind, TableId};
 
 impl BalanceObjects {
@@ -116,7 +116,7 @@ impl BalanceObjects {
     }
 
     /// Decides whether a hit is used.
-    fn accept_hit(&self, mirrored: &PlacedTable) -> Block {
+    fn accept_hit(&self, mirrored: &ElementTable) -> Block {
         let (vars, arrays) = (&self.vars, &self.arrays);
         let entry = || mirrored.number.get();
         let forced = eq(mirrored.mode.get(), number(2, 2));
@@ -141,7 +141,7 @@ impl BalanceObjects {
     }
 
     /// Body of the action found, or of the default action.
-    fn run_action(&self, program: &Program, mirrored: &PlacedTable, action: Option<SlotId>) -> Stmt {
+    fn run_action(&self, program: &Program, mirrored: &ElementTable, action: Option<SlotId>) -> Stmt {
         let body = |id: ActionId, at: u32| {
             let set_action = action.map(|slot| stmt(StmtKind::Assign { to: slot, value: number(32, at.into()) }));
             let body = stmt(StmtKind::Body(program.actions[id.0 as usize].body.clone()));

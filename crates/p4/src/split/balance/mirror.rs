@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::constructors::{action, number, var};
-use super::{MirroredAction, NUMBERLESS, PlacedTable, Sizes};
+use super::{ElementTable, MirroredAction, NUMBERLESS, Sizes};
 use crate::ir::{Action, ActionId, Block, Expr, ExprKind, Program, RegisterId, SlotId, StmtKind, TableId, Ty};
 
 /// Adds number and mode to the entries of a table. Its actions only record the entry found, because the decision
@@ -14,7 +14,7 @@ pub(super) fn mirror(
     sizes: &Sizes,
     first_number: u32,
     mirrored: &[RegisterId],
-) -> PlacedTable {
+) -> ElementTable {
     let at = id.0 as usize;
     let name = program.tables[at].name.clone();
     let number_of = var(program, &format!("{name}.number"), Ty::Bit(32));
@@ -49,7 +49,7 @@ pub(super) fn mirror(
     let capacity = capacity - table.entries.len() as u32;
     let handed = actions.iter().any(|acting| acting.index_arg.is_some());
     let numbers = capacity.saturating_mul(2);
-    PlacedTable {
+    ElementTable {
         table: id,
         capacity,
         first_number,

@@ -153,7 +153,7 @@ pub struct BalanceArrays {
 
 /// Mirrored table in the element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlacedTable {
+pub struct ElementTable {
     /// Table, with the same number as in the function.
     pub table: TableId,
     /// Capacity of the element, entries.
@@ -205,7 +205,7 @@ pub struct BalanceObjects {
     /// Register arrays.
     pub arrays: BalanceArrays,
     /// Mirrored tables of the function.
-    pub tables: Vec<PlacedTable>,
+    pub tables: Vec<ElementTable>,
     /// Partitions of the function.
     pub partitions: Vec<SteeredPartition>,
     /// Table from (version, bucket) to server.

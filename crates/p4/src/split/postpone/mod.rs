@@ -25,7 +25,7 @@ use super::call_site::IngressParts;
 use super::carried::{self, ARRIVAL_FIELDS, CarriedSet};
 use super::liveness::{self, PlaceSet};
 use super::report::{PostponedPlace, PostponedValue};
-use crate::ir::{Block, Program, SlotId, SlotKind, Span, StandardField, Stmt, StmtKind};
+use crate::ir::{Block, Program, SlotId, SlotKind, SourceSpan, StandardField, Stmt, StmtKind};
 use prune::prune;
 use rename::renamed;
 use slice::{Slice, slice};
@@ -222,7 +222,7 @@ fn parses_on_server(program: &Program) -> bool {
 
 /// Program that parses a packet and then runs a block.
 fn with_parser(program: &Program, mut block: Block) -> Program {
-    block.push(Stmt { kind: StmtKind::Remote, at: Span::default() });
+    block.push(Stmt { kind: StmtKind::Remote, at: SourceSpan::default() });
     Program {
         ingress: block,
         verify: Block::new(),
@@ -247,7 +247,7 @@ fn list_postponed(
     on_server: &Slice,
 ) -> Vec<PostponedValue> {
     let one = |slot: &SlotId, of: &Slice, to: PostponedPlace| {
-        let mut at: Vec<Span> = Vec::new();
+        let mut at: Vec<SourceSpan> = Vec::new();
         liveness::visit_statements(program, &of.block, &mut |stmt| {
             if matches!(&stmt.kind, StmtKind::Assign { to, .. } | StmtKind::Hash { to, .. } if to == slot) {
                 at.push(stmt.at);

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suspension_counts_from_last_silence() {
+    fn element_is_suspended_from_its_last_silence() {
         let (mut silent, now) = (SilentElements::default(), Instant::now());
         let second = Duration::from_secs(1);
         assert_eq!((silent.starts(now), silent.until(now)), (vec![], None));

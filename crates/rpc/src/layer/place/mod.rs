@@ -71,7 +71,7 @@ struct AcceleratorServices {
 /// Error of placed methods on a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlaceError {
+pub enum PlaceSetupError {
     /// The application does not fit the host.
     #[error("{path}: {mistake}")]
     Model {
@@ -291,7 +291,7 @@ impl PlaceOptions {
         self,
         catalogue: &Catalogue,
         handlers: Option<&RunningHandlers>,
-    ) -> Result<PlacedMethods, PlaceError> {
+    ) -> Result<PlacedMethods, PlaceSetupError> {
         let mut texts: BTreeMap<(&'static str, &'static str), Vec<&'static Placed>> = BTreeMap::new();
         let here = |method: &&'static Placed| {
             catalogue.delegated(method.path).is_none() || handlers.is_some_and(|handlers| handlers.has(method.path))
@@ -301,13 +301,13 @@ impl PlaceOptions {
         }
         if let Some(number) = self.wrong_number {
             let (file, accelerators) = (self.hardware.file.clone(), self.hardware.accelerators());
-            return Err(PlaceError::NoAccelerator { number, file, accelerators });
+            return Err(PlaceSetupError::NoAccelerator { number, file, accelerators });
         }
         let slots = DeviceRole::ALL.map(|role| slots(&self.hardware, role));
         let acc = self.accelerators.clone().map(|services| (services.routes.routes(), services.handlers));
         let mut places = PlacedMethods::new(acc, self.request_bytes_max, self.acc_timeout, slots);
         for ((file, text), methods) in texts {
-            let wrong = |mistake| PlaceError::Model { path: methods[0].path, mistake };
+            let wrong = |mistake| PlaceSetupError::Model { path: methods[0].path, mistake };
             let application = Application::parse(file, text).map_err(wrong)?;
             let paths = Paths::of_host(&self.hardware, &application).map_err(wrong)?;
             for method in &methods {
@@ -318,13 +318,13 @@ impl PlaceOptions {
         #[cfg(unix)]
         if let Some(path) = self.admin_socket {
             let opened = places.open_admin_socket(&path);
-            opened.map_err(|error| PlaceError::AdminSocket { path, reason: error.to_string() })?;
+            opened.map_err(|error| PlaceSetupError::AdminSocket { path, reason: error.to_string() })?;
         }
         Ok(places)
     }
 
     /// Checks that each path of a method has a service or handler.
-    fn answered(&self, paths: &Paths, method: &Placed, catalogue: &Catalogue) -> Result<(), PlaceError> {
+    fn answered(&self, paths: &Paths, method: &Placed, catalogue: &Catalogue) -> Result<(), PlaceSetupError> {
         let (path, kind) = (method.path, paths.kind(method.request));
         let service = super::builder::service_of(path).unwrap_or_default();
         let is_delegated = catalogue.delegated(path).is_some();
@@ -335,10 +335,10 @@ impl PlaceOptions {
             match (is_delegated, role) {
                 (true, _) if services.handlers.contains_key(path) => {}
                 (false, _) if services.names.contains(&service()[..]) => {}
-                (true, DeviceRole::Acc) => return Err(PlaceError::NoHandler { path }),
-                (true, role) => return Err(PlaceError::NoHandlerAt { path, role }),
-                (false, DeviceRole::Acc) => return Err(PlaceError::NoService { path, service: service() }),
-                (false, role) => return Err(PlaceError::NoServiceAt { path, role, service: service() }),
+                (true, DeviceRole::Acc) => return Err(PlaceSetupError::NoHandler { path }),
+                (true, role) => return Err(PlaceSetupError::NoHandlerAt { path, role }),
+                (false, DeviceRole::Acc) => return Err(PlaceSetupError::NoService { path, service: service() }),
+                (false, role) => return Err(PlaceSetupError::NoServiceAt { path, role, service: service() }),
             }
         }
         Ok(())

@@ -9,7 +9,9 @@ use pathcall_endpoint::delegate::attempts::ATTEMPTS_MAX;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_wire::Instant;
 
-use super::super::plan::{CallPlan, Crash, DelegatePlan, HandlerAction, HandlerEnd, RequestPlan, RequestTarget};
+use super::super::plan::{
+    Crash, DelegateCallPlan, DelegatePlan, HandlerAction, HandlerEnd, RequestPlan, RequestTarget,
+};
 use crate::random::{Chance, Random};
 
 /// XOR mask of the seed for the services.
@@ -54,7 +56,7 @@ pub struct ServiceCallPlan {
     /// Whether it has exactly one reply.
     pub unary: bool,
     /// Its attempts: the same requests, but their handlers may fail in another way.
-    pub attempts: [CallPlan; ATTEMPTS],
+    pub attempts: [DelegateCallPlan; ATTEMPTS],
     /// Pause that the failing handler of an attempt asks for.
     pub pushbacks: [Option<Pushback>; ATTEMPTS],
 }
@@ -197,7 +199,7 @@ impl CallDraw {
             self.grow(random, &mut requests, next, unary);
             next += 1;
         }
-        let call = CallPlan {
+        let call = DelegateCallPlan {
             host: self.callers.start + random.index(self.callers.len()),
             at: Instant(0) + random.up_to(self.span),
             options,
@@ -206,7 +208,7 @@ impl CallDraw {
             aborts: None,
             consuming: Duration::ZERO,
         };
-        let mut attempts: [CallPlan; ATTEMPTS] = std::array::from_fn(|_| call.clone());
+        let mut attempts: [DelegateCallPlan; ATTEMPTS] = std::array::from_fn(|_| call.clone());
         let mut pushbacks = [None; ATTEMPTS];
         if random.percent(12) {
             for (attempt, pushback) in attempts.iter_mut().zip(&mut pushbacks) {
@@ -246,7 +248,7 @@ impl CallDraw {
 }
 
 /// Makes one request of an attempt fail; returns the pause that its server asks for.
-fn fail(random: &mut Random, attempt: &mut CallPlan) -> Option<Pushback> {
+fn fail(random: &mut Random, attempt: &mut DelegateCallPlan) -> Option<Pushback> {
     let code = random.pick(&[Status::UNAVAILABLE, Status::UNAVAILABLE, Status::UNAVAILABLE, Status::INTERNAL]);
     let failing = random.index(attempt.requests.len());
     attempt.requests[failing].end.1 = HandlerEnd::Fail(code);

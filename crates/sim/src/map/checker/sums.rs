@@ -10,7 +10,7 @@ use pathcall_endpoint::map::{Lanes, Operation};
 
 use super::MapViolation;
 use crate::map::node::MapNodeId;
-use crate::map::scenario::{ApplicationPlan, CallerPlan, StepWork, modified};
+use crate::map::scenario::{ApplicationPlan, MapCallerPlan, StepWork, modified};
 
 /// Expected sums by step, and which variant of them a chunk had, by step and chunk, if that is certain.
 #[derive(Default)]
@@ -67,7 +67,7 @@ fn sums(plan: &ApplicationPlan, step: usize) -> Vec<Vec<i64>> {
     sums
 }
 
-fn sum(workers: &[&CallerPlan], step: usize) -> Vec<i64> {
+fn sum(workers: &[&MapCallerPlan], step: usize) -> Vec<i64> {
     let mut sums = Vec::new();
     for work in workers.iter().filter_map(|caller| caller.steps.get(step)).map(|step| &step.work) {
         if let StepWork::Call(Operation::Sum { lanes, modify, .. }) = work {

@@ -5,11 +5,11 @@ use pathcall_wire::{Instant, OpType};
 
 use super::*;
 use crate::map::caller::call_id;
-use crate::map::scenario::{CallerPlan, Query, Step};
+use crate::map::scenario::{MapCallerPlan, Query, Step};
 
 /// Scenario of one application without an element; one list of steps for each caller.
 fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
-    let caller = |steps| CallerPlan {
+    let caller = |steps| MapCallerPlan {
         endpoint: 0,
         incarnation: 1,
         slot_base: 0,

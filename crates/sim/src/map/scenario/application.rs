@@ -11,7 +11,7 @@ use pathcall_wire::{ForwardTarget, Instant, KEYED_WIDTH, LINEAR_LANES, TokenKey}
 
 use super::generate::IdAllocator;
 use super::{
-    CallerPlan, ExpectedError, ProcessCrash, Purpose, Query, RegisterRange, Step, StepWork, keyed, sum, votes,
+    ExpectedError, MapCallerPlan, ProcessCrash, Purpose, Query, RegisterRange, Step, StepWork, keyed, sum, votes,
 };
 use crate::random::{Chance, Random};
 
@@ -47,7 +47,7 @@ pub struct ApplicationPlan {
     /// Lease of its locks.
     pub lease: Duration,
     /// Callers of the application.
-    pub callers: Vec<CallerPlan>,
+    pub callers: Vec<MapCallerPlan>,
     /// Queries of its owner during the calls, by time.
     pub queries: Vec<Query>,
 }
@@ -261,10 +261,10 @@ struct CallerDefaults {
     in_order: bool,
 }
 
-fn caller(random: &mut Random, steps: Vec<Step>, defaults: CallerDefaults, ids: &mut IdAllocator) -> CallerPlan {
+fn caller(random: &mut Random, steps: Vec<Step>, defaults: CallerDefaults, ids: &mut IdAllocator) -> MapCallerPlan {
     let flows = random.pick(&[1, 1, 2, 4]);
     let through = defaults.through && !random.happens(defaults.strangers);
-    CallerPlan {
+    MapCallerPlan {
         endpoint: ids.endpoint(),
         incarnation: random.bits() as u32 | 1,
         slot_base: ids.slots(flows),
@@ -281,21 +281,21 @@ fn caller(random: &mut Random, steps: Vec<Step>, defaults: CallerDefaults, ids: 
 }
 
 /// Kills a caller's process without detection: only its lease ends its locks.
-fn hang(random: &mut Random, callers: &mut [CallerPlan]) {
+fn hang(random: &mut Random, callers: &mut [MapCallerPlan]) {
     let (hung, within) = (random.index(callers.len()), random.pick(&[1, 20, 300].map(Duration::from_millis)));
     let at = Instant(0) + random.up_to(within);
     callers[hung].crash = Some(ProcessCrash { at, detected_after: Duration::from_secs(24 * 3600) });
 }
 
 /// Kills a caller's process; a new one takes over its slots and a part of its steps.
-fn kill(random: &mut Random, callers: &mut Vec<CallerPlan>, ids: &mut IdAllocator) {
+fn kill(random: &mut Random, callers: &mut Vec<MapCallerPlan>, ids: &mut IdAllocator) {
     let (killed, within) = (random.index(callers.len()), random.pick(&[1, 20, 300].map(Duration::from_millis)));
     let death = ProcessCrash {
         at: Instant(0) + random.up_to(within),
         detected_after: random.up_to(Duration::from_millis(500)),
     };
     callers[killed].crash = Some(death);
-    let mut successor = CallerPlan {
+    let mut successor = MapCallerPlan {
         endpoint: ids.endpoint(),
         incarnation: random.bits() as u32 | 1,
         joins: death.at + death.detected_after + random.up_to(Duration::from_millis(20)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pathcall_endpoint::flow::FlowTiming;
 use pathcall_wire::Instant;
 
-use super::{CallerPlan, ElementFailure, Purpose, Scenario, StepWork, WireChange};
+use super::{ElementFailure, MapCallerPlan, Purpose, Scenario, StepWork, WireChange};
 use crate::map::host::{Clock, HostPlan};
 use crate::map::link::{Faults, Outage, WireSpec};
 use crate::map::node::MapNodeId;
@@ -236,7 +236,7 @@ impl FaultPlan {
 }
 
 /// Makes a caller hold its locks so long that it may hold them again when it releases the lost ones.
-fn extend_hold(random: &mut Random, caller: &mut CallerPlan, lease: Duration) {
+fn extend_hold(random: &mut Random, caller: &mut MapCallerPlan, lease: Duration) {
     let longest = (lease * 2).min(Duration::from_millis(400));
     for step in &mut caller.steps {
         if let StepWork::Lock { hold, .. } = &mut step.work {

@@ -148,7 +148,7 @@ pub enum ExpectedError {
 
 /// Plan of a caller.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CallerPlan {
+pub struct MapCallerPlan {
     /// Endpoint id of the caller.
     pub endpoint: u32,
     /// Incarnation of the caller.

@@ -14,7 +14,7 @@ use crate::map::element::Element;
 use crate::map::link::WireSpec;
 use crate::map::node::{MapNodeId, NodeReport};
 use crate::map::owner::Owner;
-use crate::map::scenario::{ApplicationPlan, CallerPlan, Scenario, Step, StepWork};
+use crate::map::scenario::{ApplicationPlan, MapCallerPlan, Scenario, Step, StepWork};
 use crate::timeline::{SteppedRun, Timeline};
 
 /// Time within which all calls must end after the faults, in addition to the time that sequential calls need.
@@ -57,7 +57,7 @@ fn sequential_time(scenario: &Scenario) -> Duration {
 
 /// Number of sequential waits of a caller: one per call, and more for arrays that are longer than the rows of the
 /// element (half of them with clear policy *shadow*).
-fn rounds(application: &ApplicationPlan, caller: &CallerPlan) -> usize {
+fn rounds(application: &ApplicationPlan, caller: &MapCallerPlan) -> usize {
     let ahead = application.memory.map_or(SOFTWARE_ROWS, |memory| memory.rows).div_ceil(2) as usize;
     let chunks = |step: &Step| match &step.work {
         StepWork::Call(Operation::Sum { lanes, .. }) => lanes.len().div_ceil(application.width.into()),

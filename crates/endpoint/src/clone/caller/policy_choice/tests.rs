@@ -109,7 +109,7 @@ fn policy_that_gains_nothing_gives_way_to_fewer_requests() {
 }
 
 #[test]
-fn worse_policies_are_left_for_a_random_server() {
+fn random_server_is_chosen_if_other_policies_are_worse() {
     let worse = Shape::new(120.0, 0.02);
     let mut calls = Calls::new(1.0, 7);
     calls.make(60_000, [USUAL, worse, worse, worse]);

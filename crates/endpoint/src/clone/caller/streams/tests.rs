@@ -89,7 +89,7 @@ fn failed_answer_asks_next_server_at_once_until_all_have_failed() {
 }
 
 #[test]
-fn failed_answer_waits_for_a_server_that_was_asked() {
+fn failed_answer_waits_for_other_asked_server() {
     let mut hedges = hedges(9.0);
     let call = start(&mut hedges, ms(0), options());
     assert_eq!(hedges.next_step(ms(10), call), StreamStep::Ask);

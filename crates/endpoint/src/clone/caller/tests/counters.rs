@@ -46,7 +46,7 @@ fn each_extra_request_is_counted_by_its_reason() {
 }
 
 #[test]
-fn each_refused_extra_request_is_counted_by_its_reason() {
+fn refused_clone_or_hedge_is_counted_by_its_reason() {
     let once = CloneOptions { idempotent: false, ..CloneOptions::default() };
     let dear = CloneOptions { cost: 2, ..CloneOptions::default() };
     let refused = [
