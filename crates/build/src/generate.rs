@@ -112,7 +112,7 @@ fn write_delegated(
         writeln!(out, "    #[derive(Debug, Clone, Copy)]")?;
         let type_name = method.type_name();
         writeln!(out, "    pub enum {type_name} {{}}")?;
-        writeln!(out, "    impl {root}::delegate::Method for {type_name} {{")?;
+        writeln!(out, "    impl {root}::delegate::RpcMethod for {type_name} {{")?;
         writeln!(out, "        type Request = {request};")?;
         writeln!(out, "        type Response = {response};")?;
         writeln!(out, "        const PATH: &'static str = {path:?};")?;

@@ -74,9 +74,9 @@ mod docs {
 #[test]
 fn delegated_methods_have_types() {
     use docs::delegated::{DocsFetch, DocsLookup, DocsTouch};
-    use pathcall_proto::delegate::Method;
+    use pathcall_proto::delegate::RpcMethod;
 
-    fn takes<M: Method<Request = R, Response = docs::Doc>, R>() -> (&'static str, bool) {
+    fn takes<M: RpcMethod<Request = R, Response = docs::Doc>, R>() -> (&'static str, bool) {
         (M::PATH, docs::PATHCALL.delegated(M::PATH).is_some())
     }
     assert_eq!(takes::<DocsLookup, docs::Query>(), ("/docs.Docs/Lookup", true));

@@ -50,7 +50,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Settings of an element.
 #[derive(Debug)]
-pub struct Setup {
+pub struct ElementSetup {
     /// Program of the function.
     pub program: Program,
     /// Split program.
@@ -100,7 +100,7 @@ pub struct Handle {
 ///
 /// # Errors
 /// Errors of the function, the topology or the kernel; nothing is left attached.
-pub async fn start(setup: Setup) -> Result<Handle, Error> {
+pub async fn start(setup: ElementSetup) -> Result<Handle, Error> {
     let bind = |source| Error::Bind { address: setup.listen, source };
     let listener = TcpListener::bind(setup.listen).await.map_err(bind)?;
     let address = listener.local_addr().map_err(bind)?;
@@ -190,8 +190,8 @@ impl Drop for Handle {
     }
 }
 
-fn load(setup: &Setup) -> Result<(ElementThread, Vec<Attached>), Error> {
-    let Setup { program, split, topology, .. } = setup;
+fn load(setup: &ElementSetup) -> Result<(ElementThread, Vec<Attached>), Error> {
+    let ElementSetup { program, split, topology, .. } = setup;
     let interface = |port: u16, device: &str| {
         topology.interfaces.get(&port).cloned().ok_or_else(|| Error::NoInterfaceInTopology(device.to_owned()))
     };

@@ -50,7 +50,7 @@ const BATCHES_MAX: usize = 16;
 pub type SourceLocator = Box<dyn Fn(SourceSpan) -> Option<(String, usize, usize)> + Send + Sync>;
 
 /// Settings of a server.
-pub struct Setup {
+pub struct ServerSetup {
     /// Name of the server in the topology.
     pub name: String,
     /// Interface on which requests arrive.
@@ -105,7 +105,7 @@ impl ServeReport {
 /// # Errors
 /// If the handler, the interface or the socket fails, or if the controller refuses this server.
 pub async fn serve(
-    setup: Setup,
+    setup: ServerSetup,
     mut ready: impl FnMut(),
     stop: impl Future<Output = ()>,
 ) -> Result<ServeReport, Error> {
@@ -187,7 +187,7 @@ struct Session {
 
 impl Session {
     fn begin(
-        setup: Arc<Setup>,
+        setup: Arc<ServerSetup>,
         interface: Interface,
         mut packets: PacketSocket,
         messages: mpsc::Sender<ServerReport>,
@@ -238,7 +238,7 @@ impl Session {
     }
 }
 
-impl Setup {
+impl ServerSetup {
     fn start_handler(&self) -> Result<CHandler, HandlerStartError> {
         CHandler::start(&self.program, &*self.locate, &self.handler, &self.cache, 0)
     }
@@ -299,7 +299,7 @@ struct ServerThread {
 
 impl ServerThread {
     fn new(
-        setup: &Setup,
+        setup: &ServerSetup,
         interface: RequestInterface,
         commands: mpsc::Receiver<ServerCommand>,
         messages: mpsc::Sender<ServerReport>,

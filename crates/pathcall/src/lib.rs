@@ -128,9 +128,9 @@ pub mod delegate {
     pub use pathcall_rpc::delegate::otel;
     pub use pathcall_rpc::delegate::{
         CallBuilder, CallOptions, CallSpan, CallTrace, CallTree, Client, ContextId, DelegatedCall, Directory, Handlers,
-        HandlersError, InvalidRecord, Method, Node, NodeConfig, NodeStats, NodeTarget, PendingTrace, RETRY_TIMEOUT,
-        RecordHistory, Replies, RequestId, RequestOrder, RequestRecord, RunningHandlers, SealedRequest, TokenKey,
-        TraceSink, Transport,
+        HandlersError, InvalidRecord, Node, NodeConfig, NodeStats, NodeTarget, PendingTrace, RETRY_TIMEOUT,
+        RecordHistory, Replies, RequestId, RequestOrder, RequestRecord, RpcMethod, RunningHandlers, SealedRequest,
+        TokenKey, TraceSink, Transport,
     };
 }
 
@@ -149,7 +149,7 @@ pub mod place {
 pub mod layer {
     pub use pathcall_rpc::layer::builder::{Builder, DEFAULT_ROWS, DEFAULT_WORKERS, LayerError};
     pub use pathcall_rpc::layer::{
-        ApplicationStats, CarriedStats, CloneWorkerStats, DirectStats, LayerService, PoolStats, ServerStats,
+        CarriedStats, CloneWorkerStats, DirectStats, LayerService, OwnedApplicationStats, PoolStats, ServerStats,
     };
 }
 

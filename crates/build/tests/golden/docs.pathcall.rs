@@ -22,7 +22,7 @@ pub mod delegated {
     /// `/docs.Docs/Fetch`.
     #[derive(Debug, Clone, Copy)]
     pub enum DocsFetch {}
-    impl ::pathcall_proto::delegate::Method for DocsFetch {
+    impl ::pathcall_proto::delegate::RpcMethod for DocsFetch {
         type Request = super::query::Word;
         type Response = super::Doc;
         const PATH: &'static str = "/docs.Docs/Fetch";
@@ -30,7 +30,7 @@ pub mod delegated {
     /// `/docs.Docs/Lookup`.
     #[derive(Debug, Clone, Copy)]
     pub enum DocsLookup {}
-    impl ::pathcall_proto::delegate::Method for DocsLookup {
+    impl ::pathcall_proto::delegate::RpcMethod for DocsLookup {
         type Request = super::Query;
         type Response = super::Doc;
         const PATH: &'static str = "/docs.Docs/Lookup";
@@ -38,7 +38,7 @@ pub mod delegated {
     /// `/docs.Docs/Touch`.
     #[derive(Debug, Clone, Copy)]
     pub enum DocsTouch {}
-    impl ::pathcall_proto::delegate::Method for DocsTouch {
+    impl ::pathcall_proto::delegate::RpcMethod for DocsTouch {
         type Request = ();
         type Response = super::Doc;
         const PATH: &'static str = "/docs.Docs/Touch";

@@ -50,7 +50,7 @@ mod with_xdp {
 
     use pathcall_auth::Security;
     use pathcall_live::digest;
-    use pathcall_live::element::{self, Handle, Setup};
+    use pathcall_live::element::{self, ElementSetup, Handle};
     use pathcall_netfn::scale::Topology;
     use pathcall_netfn::{live, place};
     use pathcall_p4::ir;
@@ -60,7 +60,7 @@ mod with_xdp {
     use crate::function::{ParsedFunction, entries};
 
     /// Parsed function with its topology.
-    pub(crate) struct LoadedFunction(Setup);
+    pub(crate) struct LoadedFunction(ElementSetup);
 
     impl ElementFunctionArgs {
         /// Reads the files.
@@ -94,7 +94,7 @@ mod with_xdp {
             };
             let digest = digest(&program, self.reading.element_entries, self.reading.phv);
             let listen = self.function_listen;
-            Ok(Some(LoadedFunction(Setup {
+            Ok(Some(LoadedFunction(ElementSetup {
                 program,
                 split,
                 digest,

@@ -1,7 +1,7 @@
 //! Command `pathcall function serve`: runs one server of a function until it is stopped.
 
 use clap::Args;
-use pathcall_live::server::{self, ServeReport, Setup};
+use pathcall_live::server::{self, ServeReport, ServerSetup};
 use pathcall_netfn::handler;
 
 use super::group::ControllerAddress;
@@ -31,7 +31,7 @@ pub(super) async fn run(args: &ServeArgs, read: ParsedFunction) -> Result<(), Fa
     // Texts stay on this thread; the closure needs only the positions of the C code.
     let pieces = program.handler.iter().flat_map(|handler| [handler.state.at, handler.body.at]);
     let places: Vec<_> = pieces.map(|at| (at, place(&sources, at))).collect();
-    let setup = Setup {
+    let setup = ServerSetup {
         name: args.name.clone(),
         interface: args.iface.clone(),
         controller: args.at.controller.clone(),

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use pathcall_auth::{ConnectTarget as Called, ExpectedPeer, PartyRole};
-use pathcall_live::element::{self, Setup};
+use pathcall_live::element::{self, ElementSetup};
 use pathcall_netfn::live;
 use pathcall_netfn::scale::Topology;
 use pathcall_p4::split::{SplitTarget, split};
@@ -76,7 +76,7 @@ fn is_attached() -> bool {
     String::from_utf8_lossy(&output.stdout).contains("xdp")
 }
 
-fn setup(topology: &str, authority: &Authority) -> Setup {
+fn setup(topology: &str, authority: &Authority) -> ElementSetup {
     let mut sources = Sources::new(Vec::new());
     for define in DEFINES.iter().filter_map(|define| define.split_once('=')) {
         sources = sources.define(define.0, define.1);
@@ -87,7 +87,7 @@ fn setup(topology: &str, authority: &Authority) -> Setup {
     let topology = Topology::parse("topology", &text).expect("a topology");
     let config = live::Config::default();
     let listen = ([127, 0, 0, 1], 0).into();
-    Setup {
+    ElementSetup {
         program,
         split,
         digest: 1,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use pathcall_driver::node::{self, NodeRequest};
 use pathcall_endpoint::delegate::worker::ExecutionError;
 use pathcall_endpoint::delegate::worker::record::RequestRecord;
-use pathcall_proto::delegate::Method;
+use pathcall_proto::delegate::RpcMethod;
 use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
@@ -114,7 +114,7 @@ impl<R> DelegatedCall<R> {
     /// CANCELLED when the call has been aborted; UNAVAILABLE when the directory has no such target; FAILED_PRECONDITION
     /// when the call has passed through too many servers; RESOURCE_EXHAUSTED when this request has passed on too many
     /// requests. In the last two cases the call has failed.
-    pub fn delegate<M: Method<Response = R>>(
+    pub fn delegate<M: RpcMethod<Response = R>>(
         &self,
         to: impl Into<NodeTarget>,
         request: &M::Request,
@@ -137,7 +137,7 @@ impl<R> DelegatedCall<R> {
     ///
     /// # Errors
     /// As [`delegate`](Self::delegate); INVALID_ARGUMENT when the metadata is too long.
-    pub fn delegate_with<M: Method<Response = R>>(
+    pub fn delegate_with<M: RpcMethod<Response = R>>(
         &self,
         to: impl Into<NodeTarget>,
         request: tonic::Request<M::Request>,

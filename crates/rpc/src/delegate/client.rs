@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use pathcall_driver::node::Node;
 use pathcall_endpoint::delegate::caller::CallOptions;
-use pathcall_proto::delegate::Method;
+use pathcall_proto::delegate::RpcMethod;
 use prost::Message;
 use tokio_stream::{Stream, StreamExt};
 use tonic::metadata::MetadataMap;
@@ -126,7 +126,7 @@ impl<R> CallBuilder<R> {
     ///
     /// # Errors
     /// UNAVAILABLE when the directory has no such target.
-    pub fn request<M: Method<Response = R>>(
+    pub fn request<M: RpcMethod<Response = R>>(
         mut self,
         to: impl Into<NodeTarget>,
         request: &M::Request,
@@ -224,7 +224,7 @@ impl<R: Message + Default> Replies<R> {
     /// # Errors
     /// UNAVAILABLE when the directory has no such target; INVALID_ARGUMENT when the metadata is too long;
     /// FAILED_PRECONDITION when the call has just ended.
-    pub fn send<M: Method<Response = R>>(
+    pub fn send<M: RpcMethod<Response = R>>(
         &mut self,
         to: impl Into<NodeTarget>,
         request: &M::Request,

@@ -1,6 +1,6 @@
 //! Handlers and calls of encoded messages, for methods that are known at run time only.
 //!
-//! The types of a generated [`Method`](super::Method) are known to the compiler. A program that learns its methods from
+//! The types of a generated [`RpcMethod`](super::RpcMethod) are known to the compiler. A program that learns its methods from
 //! a file has paths and bytes instead: [`Handlers::handle_bytes`] adds a handler of such a method, and
 //! [`Client::call_bytes`] calls one.
 

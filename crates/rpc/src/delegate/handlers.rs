@@ -12,7 +12,7 @@ use bytes::Bytes;
 use pathcall_auth::{ConnectTargetError, Security};
 use pathcall_driver::node::{Node, NodeConfig, RecordHistory};
 use pathcall_endpoint::delegate::{ContextId, RequestId};
-use pathcall_proto::delegate::Method;
+use pathcall_proto::delegate::RpcMethod;
 use prost::Message;
 use rand::rngs::SysError;
 use tokio::runtime::Handle;
@@ -203,7 +203,7 @@ impl Handlers {
     /// Adds the handler of a method. It runs in a task of its own, and is dropped when the call is aborted.
     pub fn handle<M, H, F>(self, handler: H) -> Self
     where
-        M: Method,
+        M: RpcMethod,
         H: Fn(M::Request, DelegatedCall<M::Response>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), Status>> + Send + 'static,
     {
@@ -274,7 +274,7 @@ impl Handlers {
 /// Converts a typed handler to one that is identified by its method's path alone.
 pub(crate) fn erase_handler<M, H, F>(handler: H) -> Handler
 where
-    M: Method,
+    M: RpcMethod,
     H: Fn(M::Request, DelegatedCall<M::Response>) -> F + Send + Sync + 'static,
     F: Future<Output = Result<(), Status>> + Send + 'static,
 {

@@ -58,7 +58,7 @@ pub use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions};
 pub use pathcall_endpoint::delegate::worker::RequestOrder;
 pub use pathcall_endpoint::delegate::worker::record::{InvalidRecord, RequestRecord};
 pub use pathcall_endpoint::delegate::{ContextId, RequestId};
-pub use pathcall_proto::delegate::Method;
+pub use pathcall_proto::delegate::RpcMethod;
 pub use pathcall_wire::TokenKey;
 pub use running_handlers::RunningHandlers;
 pub use trace::{CallTrace, PendingTrace, TraceSink};

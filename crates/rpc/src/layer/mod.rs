@@ -134,7 +134,7 @@ impl Inner {
 
 /// State and counters of an application at its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApplicationStats {
+pub struct OwnedApplicationStats {
     /// `AppName`.
     pub name: &'static str,
     /// Number of callers that have joined.
@@ -212,7 +212,7 @@ impl Layer {
 
     /// Counters of the applications, in order of names.
     #[must_use]
-    pub fn stats(&self) -> Vec<ApplicationStats> {
+    pub fn stats(&self) -> Vec<OwnedApplicationStats> {
         self.inner.applications.values().map(|owned| owned.stats()).collect()
     }
 }

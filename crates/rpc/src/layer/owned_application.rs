@@ -24,7 +24,7 @@ use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
 
 use super::sessions::CallerSessions;
-use super::{ApplicationStats, DirectStats};
+use super::{DirectStats, OwnedApplicationStats};
 use crate::application::Application;
 use crate::key_numbers::KeyNumbers;
 use element_choice::ElementChoice;
@@ -317,7 +317,7 @@ impl OwnedApplication {
         self.left.notify_waiters();
     }
 
-    pub(super) fn stats(&self) -> ApplicationStats {
+    pub(super) fn stats(&self) -> OwnedApplicationStats {
         let (element, map, carried) = match self.active() {
             None => Default::default(),
             Some(ActiveApplication { memory, handle, .. }) => {
@@ -327,7 +327,7 @@ impl OwnedApplication {
         let members = self.members.load(Ordering::Relaxed);
         let (name, no_memory_reason) = (self.application.name, self.no_memory_reason().text());
         let direct = *self.direct.lock().unwrap_or_else(PoisonError::into_inner);
-        ApplicationStats { name, members, element, no_memory_reason, direct, map, carried }
+        OwnedApplicationStats { name, members, element, no_memory_reason, direct, map, carried }
     }
 
     fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> ActiveApplication {

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn function_whose_c_steps_differ_from_wasm_gets_no_lines() {
+    fn function_with_other_steps_in_c_than_in_wasm_gets_no_lines() {
         let c = "int f() {\n  FUNC_PROLOGUE;\n  UNREACHABLE;\n}\nint g() {\n  FUNC_PROLOGUE;\n  UNREACHABLE;\n}\n";
         let at = |line| Some(("a.p4c".to_owned(), line));
         let functions = [

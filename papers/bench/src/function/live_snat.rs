@@ -247,7 +247,7 @@ pub(crate) fn run_part(part: &str) -> Result<()> {
     let ready = |rest: &str| println!("{READY} {rest}");
     match part.split(',').collect::<Vec<_>>()[..] {
         [ELEMENT, address, mac] => runtime.block_on(async {
-            let setup = element::Setup {
+            let setup = element::ElementSetup {
                 program: function.whole,
                 split: function.split,
                 digest,
@@ -265,7 +265,7 @@ pub(crate) fn run_part(part: &str) -> Result<()> {
             Ok(())
         }),
         [OF_SERVER, controller] => runtime.block_on(async {
-            let setup = server::Setup {
+            let setup = server::ServerSetup {
                 name: SERVER.to_owned(),
                 interface: "eth0".to_owned(),
                 controller: controller.to_owned(),

@@ -25,7 +25,7 @@ use pathcall_place::model::ACCELERATORS_MAX;
 pub use pathcall_place::select::Config;
 use pathcall_place::{Application, Paths};
 pub use pathcall_place::{DeviceRole, Hardware, ModelError, PathState, SelectionStrategy};
-use pathcall_proto::delegate::Method;
+use pathcall_proto::delegate::RpcMethod;
 use pathcall_proto::manifest::Placed;
 use tonic::Status;
 use tonic::body::Body;
@@ -217,7 +217,7 @@ impl PlaceOptions {
     /// it has sent a reply or passed a request on.
     pub fn acc_handler<M, H, F>(self, handler: H) -> Self
     where
-        M: Method,
+        M: RpcMethod,
         H: Fn(M::Request, DelegatedCall<M::Response>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), Status>> + Send + 'static,
     {
@@ -227,7 +227,7 @@ impl PlaceOptions {
     /// Adds the handler of a delegated method of the accelerator with this number. See [`Self::acc_handler`].
     pub fn acc_handler_at<M, H, F>(mut self, number: usize, handler: H) -> Self
     where
-        M: Method,
+        M: RpcMethod,
         H: Fn(M::Request, DelegatedCall<M::Response>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), Status>> + Send + 'static,
     {

@@ -73,6 +73,8 @@ struct StreamCall {
     servers: Vec<usize>,
     requests: Vec<StreamRequest>,
     retries: u32,
+    /// The next retry begins later; until then, the call takes no step.
+    retry_is_due: bool,
     failed: bool,
     /// Request whose stream is the call's, and the time of its first message.
     winner: Option<(u32, Instant)>,
@@ -155,6 +157,7 @@ impl StreamWorld<'_> {
                     self.hedges.retry(id, servers.len());
                 }
                 self.calls[call].servers = servers;
+                self.calls[call].retry_is_due = false;
                 self.step(world, call)
             }
             StreamEvent::Drop => {
@@ -209,7 +212,8 @@ impl StreamWorld<'_> {
         let now = world.time.now;
         for _ in 0..STEPS_MAX {
             let known = &mut self.calls[call];
-            let Some(id) = known.id.filter(|_| !known.is_ended && known.winner.is_none()) else { return Ok(()) };
+            let is_waiting = !known.is_ended && known.winner.is_none() && !known.retry_is_due;
+            let Some(id) = known.id.filter(|_| is_waiting) else { return Ok(()) };
             match self.hedges.next_step(now, id) {
                 StreamStep::Ask => self.ask(world, call)?,
                 StreamStep::Wait(None) => return Ok(()),
@@ -230,6 +234,7 @@ impl StreamWorld<'_> {
                         known.is_ended = true;
                         self.hedges.end_call(now, id, StreamCallEnd::Unreached);
                     } else {
+                        known.retry_is_due = true;
                         world.time.after(RETRY_PAUSE * known.retries, CloneEvent::Stream(call, StreamEvent::Retry));
                     }
                     return Ok(());
