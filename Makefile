@@ -75,7 +75,7 @@ mutants:
 # too, with fewer frames.
 xdp: build
 	bpf/lacking
-	FRAMES=1000000 LOOKUPS=1000000 $(CARGO) test -p pathcall-xdp --features planted
+	FRAMES=1000000 $(CARGO) test -p pathcall-xdp --features planted
 	$(CARGO) test $(WHOLE) --test main xdp:: live:: kernel
 
 # The same as sim, more of it, for hours with SEEDS=1000000; then, for SOAK_S seconds each, delegated calls on servers

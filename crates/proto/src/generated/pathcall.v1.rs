@@ -56,7 +56,7 @@ pub struct PoolTable {
     /// Elements that have the pool, at most one of each rack. A server or caller uses the one of its own rack.
     #[prost(message, repeated, tag = "7")]
     pub elements: ::prost::alloc::vec::Vec<RackElement>,
-    /// Whether the element holds hedges.
+    /// Whether this element holds hedges.
     #[prost(bool, tag = "8")]
     pub element_holds_hedges: bool,
 }

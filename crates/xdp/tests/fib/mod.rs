@@ -24,7 +24,7 @@ use routes::{Hops, Routes, addresses};
 
 /// Initial number of prefixes.
 const ROUTES: usize = 100_000;
-const LOOKUPS: usize = 300_000;
+const LOOKUPS: usize = 1_000_000;
 /// Number of addresses with many packets, and number of these packets.
 const OFTEN: usize = 16;
 const TIMES: usize = 1_000;
