@@ -12,7 +12,7 @@ use pathcall_endpoint::map::server::EvictionPolicy;
 use pathcall_endpoint::map::{Ack, Key, Modify, Operation};
 use pathcall_program::Size;
 use pathcall_sim::Simulation;
-use pathcall_sim::map::scenario::{ApplicationPlan, CallerPlan, RegisterRange, Scenario, Step};
+use pathcall_sim::map::scenario::{ApplicationPlan, MapCallerPlan, RegisterRange, Scenario, Step};
 use pathcall_sim::map::{MapOutcome, MapSimulation};
 use pathcall_sim::random::Random;
 use pathcall_wire::Instant;
@@ -125,13 +125,13 @@ fn words(random: &mut Random, weights: &[u64], shift: u64) -> WordCounts {
     counts
 }
 
-fn caller(number: u32, calls: Vec<WordCounts>) -> CallerPlan {
+fn caller(number: u32, calls: Vec<WordCounts>) -> MapCallerPlan {
     let step = |call: WordCounts| {
         let pairs = call.into_iter().map(|(word, count)| (Key::from(format!("word-{word}").as_str()), count)).collect();
         let add = Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element };
         Step { pause: PAUSE, ..Step::call(add) }
     };
-    CallerPlan {
+    MapCallerPlan {
         endpoint: 10 + number,
         incarnation: 1,
         slot_base: number,

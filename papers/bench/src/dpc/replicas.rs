@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use pathcall::delegate::{Client, DelegatedCall, Directory, Handlers, Method, Node, NodeConfig, NodeTarget};
+use pathcall::delegate::{Client, DelegatedCall, Directory, Handlers, Node, NodeConfig, NodeTarget, RpcMethod};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -38,7 +38,7 @@ const ATTEMPTS: usize = 3;
 /// Idempotent unary method.
 enum Ask {}
 
-impl Method for Ask {
+impl RpcMethod for Ask {
     type Request = Step;
     type Response = Item;
     const PATH: &'static str = "/shapes.Plain/Ask";
