@@ -163,6 +163,9 @@ pub enum PlaceViolation {
 
 /// Requests considered after a device has failed, and how many of them may use it.
 const REACTION: (usize, usize) = (300, 100);
+/// How many may use it beside further accelerators: late binding tries to do without each of these, and a device that is
+/// only late is probed as often as it is late, while the others take fewer requests in this time.
+const REACTION_BESIDE_OTHERS: usize = 150;
 /// Requests considered at the end, after the device has recovered, and how many of them must use it.
 const RECOVERY: (usize, usize) = (500, 250);
 
@@ -373,6 +376,7 @@ impl<'a> PlaceChecker<'a> {
             hops.iter().any(|hop| usize::from(hop.resource.0) == reaction_check.station)
         };
         let (of, most) = REACTION;
+        let most = if self.plan.further.is_empty() { most } else { REACTION_BESIDE_OTHERS };
         let after = self.taken.iter().filter(|(at, _)| *at >= reaction_check.from).take(of);
         let taken = after.filter(|(at, path)| *at < reaction_check.until && uses(path)).count();
         if taken > most {
