@@ -4,7 +4,7 @@
  * An entry keeps the last full sequence number, so that repeats of any age are recognised. With PC_FLIP_BIT it keeps
  * one bit, as in the paper: correct as long as no repeat is a window late. */
 
-control Once(inout headers hdr, inout metadata md) {
+control RepeatFilter(inout headers hdr, inout metadata md) {
     register<bit<32>>(PC_PLACES) seqs;
     register<bit<32>>(PC_PLACES) generations;
 #ifdef PC_FLIP_BIT

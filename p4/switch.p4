@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Switch program for a P4 pipeline (v1model): processing of a frame as in crates/program.
  *
- *   packet -> check -> tables -> admit -> way -> generation -> once -> round -> count, ballot -> lock -> grant
+ *   packet -> check -> tables -> admit -> way -> generation -> repeat_filter -> round -> count, ballot -> lock -> grant
  *                                         -> map -> overflow -> emit -> leave -> counters -> egress -> packet
  *
  * One control per stage, with the names of crates/program, which is the reference; frames of calls to pools of servers
@@ -46,7 +46,7 @@ control MapStages(inout headers hdr, inout metadata md) {
     Admit() admit;
     Way() way;
     GenerationStage() generation;
-    Once() once;
+    RepeatFilter() repeat_filter;
     Round() round;
     Count() count;
     Ballot() ballot;
@@ -63,7 +63,7 @@ control MapStages(inout headers hdr, inout metadata md) {
         }
         if (md.fate == FATE_NONE) {
             generation.apply(hdr, md);
-            once.apply(hdr, md);
+            repeat_filter.apply(hdr, md);
             round.apply(hdr, md);
             count.apply(hdr, md);
             ballot.apply(hdr, md);

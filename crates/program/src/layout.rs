@@ -10,7 +10,7 @@ use crate::{CloneSize, Size};
 pub const STAGES: [&str; 16] = [
     "admit",
     "generation",
-    "once",
+    "repeat_filter",
     "round",
     "count",
     "lock",

@@ -114,7 +114,7 @@ fn frame_accesses_each_array_once() {
 /// Arrays of the reference's layout, with their names in the text.
 const ARRAYS: [(&str, &str); 14] = [
     ("generations", "generation."),
-    ("places", "once."),
+    ("places", "repeat_filter."),
     ("rounds", "round."),
     ("counts", "count."),
     ("ballots", "ballot."),
@@ -173,7 +173,7 @@ fn pipeline_violations_are_found() {
             "repeat_filter.p4",
             "generations.read(md.applied_in, md.place);",
             "generations.read(md.applied_in, md.place); seqs.read(last, md.place);",
-            "once.seqs is accessed",
+            "repeat_filter.seqs is accessed",
         ),
     ] {
         let folder = super::planted_mistakes::patched(file, from, to);

@@ -17,6 +17,7 @@ mod due_queue;
 mod tests;
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use pathcall_wire::{Instant, MAX_FRAME, Mutant, mutant};
@@ -86,6 +87,8 @@ pub struct HeldHedges {
     calls: Vec<HeldCall>,
     /// First call of each hash; a power of two.
     heads: Box<[u32]>,
+    /// Odd and random, so that nobody can send calls that share a hash (multiply-shift, Dietzfelbinger et al. 1997).
+    multiplier: u64,
     due: DueQueue,
     /// Calls without a copy, the oldest first.
     over: VecDeque<u32>,
@@ -104,7 +107,8 @@ impl HeldHedges {
         Self {
             size,
             calls: Vec::with_capacity(size.calls),
-            heads: vec![NONE; size.calls.next_power_of_two()].into(),
+            heads: vec![NONE; size.calls.next_power_of_two().max(2)].into(),
+            multiplier: RandomState::new().hash_one(0) | 1,
             due: DueQueue::new(size.calls, copies),
             over: VecDeque::with_capacity(size.calls),
             bytes: vec![0; copies * MAX_FRAME].into(),
@@ -178,8 +182,8 @@ impl HeldHedges {
 
     fn hash(&self, name: &CallName) -> usize {
         let ends = u64::from(name.caller) << 32 | u64::from(name.seq);
-        let mixed = (ends ^ u64::from(name.gaid).rotate_left(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 32) as usize & (self.heads.len() - 1)
+        let mixed = (ends ^ u64::from(name.gaid).rotate_left(16)).wrapping_mul(self.multiplier);
+        (mixed >> (u64::BITS - self.heads.len().ilog2())) as usize
     }
 
     /// Adds a call, in the place of the oldest one without a copy if all places are in use.
