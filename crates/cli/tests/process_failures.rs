@@ -338,12 +338,12 @@ async fn server_acknowledged_additions_are_committed() {
 }
 
 #[tokio::test]
-async fn keys_survive_lost_answers() {
+async fn keyed_sums_survive_lost_answers() {
     tokio::time::timeout(LIMIT, check_blocked_caller(false)).await.expect("the test finishes in time");
 }
 
 #[tokio::test]
-async fn keys_survive_blocked_udp() {
+async fn keyed_sums_survive_blocked_udp() {
     tokio::time::timeout(LIMIT, check_blocked_caller(true)).await.expect("the test finishes in time");
 }
 
@@ -358,17 +358,17 @@ async fn closing_survives_element_failure() {
 }
 
 #[tokio::test]
-async fn keys_survive_element_restarts() {
+async fn keyed_sums_survive_element_restarts() {
     tokio::time::timeout(LIMIT, check_adding_over_kills(Victim::Element)).await.expect("the test finishes in time");
 }
 
 #[tokio::test]
-async fn keys_survive_element_and_controller_restarts() {
+async fn keyed_sums_survive_element_and_controller_restarts() {
     tokio::time::timeout(LIMIT, check_adding_over_kills(Victim::Both)).await.expect("the test finishes in time");
 }
 
 #[tokio::test]
-async fn keys_survive_loss_of_controller_store() {
+async fn keyed_sums_survive_loss_of_controller_store() {
     tokio::time::timeout(LIMIT, check_adding_over_kills(Victim::Store)).await.expect("the test finishes in time");
 }
 
