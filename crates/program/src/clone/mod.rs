@@ -8,9 +8,10 @@
 //! cancel ──► admit ───────────► group ──────────────────────────────► address ─► forward
 //! ```
 //!
-//! One module per stage, in packet order (NetClone Algorithm 1, §3.3 to §3.7); [`pools`] has the table of pools. [`hold`]
-//! is the stage of an element that holds hedges. A
-//! group is an ordered pair of a pool's servers and is stored in no table: it follows from its number
+//! One module per stage, in packet order (NetClone Algorithm 1, §3.3 to §3.7); [`pools`] has the table of pools. `hold`
+//! is the stage of an element that holds hedges.
+//!
+//! A group is an ordered pair of a pool's servers and is stored in no table: it follows from its number
 //! ([`pathcall_wire::clone::pair`]). The registers may be lost or wrong at any time: callers make sure that calls are
 //! answered nevertheless.
 
