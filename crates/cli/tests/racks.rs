@@ -7,15 +7,13 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
 use pathcall_test_support::process::until;
 use pathcall_testbed::{Testbed, TestbedNode, root_tests};
 use serde_json::Value;
 
 use crate::PATHCALL;
-use crate::isolation::LIMIT;
-use crate::xdp::{Process, report};
+use crate::xdp::{Process, controller_command, controller_url, report, status, until_status};
 
 const RACKS: [&str; 2] = ["a", "b"];
 
@@ -32,9 +30,7 @@ impl RackTestbed {
         let bed = Testbed::builder().name(&format!("racks{}", std::process::id())).hosts(6).elements(2);
         let bed = bed.up().expect("a bed");
         let mut net = Self { processes: Vec::new(), elements: Vec::new(), bed };
-        let mut controller = net.element(0).command(PATHCALL);
-        controller.args(["controller", "--insecure", "--listen", &format!("{}:7700", net.element(0).address())]);
-        net.processes.push(Process::start(controller).0);
+        net.processes.push(Process::start(controller_command(&net.element(0))).0);
         for rack in 0..RACKS.len() {
             let element = Process::start(net.element_command(rack)).0;
             net.elements.push(element);
@@ -49,7 +45,7 @@ impl RackTestbed {
     }
 
     fn url(&self) -> String {
-        format!("http://{}:7700", self.element(0).address())
+        controller_url(&self.element(0))
     }
 
     fn element_command(&self, rack: usize) -> Command {
@@ -72,17 +68,11 @@ impl RackTestbed {
     }
 
     fn status(&self) -> Option<Value> {
-        let mut status = self.element(0).command(PATHCALL);
-        let output = status.args(["status", "--json", "--controller", &self.url()]).output().expect("the program runs");
-        serde_json::from_slice(&output.stdout).ok()
+        status(&self.element(0))
     }
 
-    /// Waits until the status meets a condition.
     fn until(&self, condition: impl Fn(&Value) -> bool) {
-        let began = Instant::now();
-        while !self.status().is_some_and(|status| condition(&status)) {
-            assert!(began.elapsed() < LIMIT, "{:?}", self.status());
-        }
+        until_status(&self.element(0), condition);
     }
 
     /// Counters of the pool in the element of a rack: requests, clones, answers, filtered answers, and frames that

@@ -43,6 +43,33 @@ impl Drop for Process {
     }
 }
 
+/// Command of a controller on a host of a testbed.
+pub(crate) fn controller_command(node: &TestbedNode) -> Command {
+    let mut controller = node.command(PATHCALL);
+    controller.args(["controller", "--insecure", "--listen", &format!("{}:7700", node.address())]);
+    controller
+}
+
+/// Address of that controller.
+pub(crate) fn controller_url(node: &TestbedNode) -> String {
+    format!("http://{}:7700", node.address())
+}
+
+/// Status of the controller on a host.
+pub(crate) fn status(node: &TestbedNode) -> Option<Value> {
+    let mut status = node.command(PATHCALL);
+    let output = status.args(["status", "--json", "--controller", &controller_url(node)]).output();
+    serde_json::from_slice(&output.expect("the program runs").stdout).ok()
+}
+
+/// Waits until the status meets a condition.
+pub(crate) fn until_status(node: &TestbedNode, condition: impl Fn(&Value) -> bool) {
+    let began = Instant::now();
+    while !status(node).is_some_and(|status| condition(&status)) {
+        assert!(began.elapsed() < LIMIT, "{:?}", status(node));
+    }
+}
+
 /// Testbed with a controller on its element.
 struct ElementTestbed {
     // Processes are dropped before the namespaces that they run in.
@@ -60,14 +87,12 @@ impl ElementTestbed {
         let bed = Testbed::builder().name(&format!("{name}{}", std::process::id())).hosts(HOSTS).wired();
         let bed = bed.up().expect("a bed");
         let node = bed.element(1).expect("an element");
-        let mut controller = node.command(PATHCALL);
-        controller.args(["controller", "--insecure", "--listen", &format!("{}:7700", node.address())]);
-        let (controller, _) = Process::start(controller);
+        let (controller, _) = Process::start(controller_command(&node));
         Self { element: None, inline: false, _controller: controller, node, bed }
     }
 
     fn url(&self) -> String {
-        format!("http://{}:7700", self.node.address())
+        controller_url(&self.node)
     }
 
     fn element_command(&self, interfaces: &[&str]) -> Command {
@@ -115,19 +140,12 @@ impl ElementTestbed {
         command
     }
 
-    /// Status of the controller.
     fn status(&self) -> Option<Value> {
-        let mut status = self.node.command(PATHCALL);
-        let output = status.args(["status", "--json", "--controller", &self.url()]).output().expect("the program runs");
-        serde_json::from_slice(&output.stdout).ok()
+        status(&self.node)
     }
 
-    /// Waits until the status meets a condition.
     fn until(&self, condition: impl Fn(&Value) -> bool) {
-        let began = Instant::now();
-        while !self.status().is_some_and(|status| condition(&status)) {
-            assert!(began.elapsed() < LIMIT, "{:?}", self.status());
-        }
+        until_status(&self.node, condition);
     }
 
     /// Counters of the running element, by name.

@@ -214,7 +214,7 @@ impl Link {
         }
     }
 
-    /// PongAddresses of the peers with which memory is shared.
+    /// Addresses of the peers with which memory is shared.
     pub fn memory_peers(&self) -> impl Iterator<Item = SocketAddr> {
         self.rings.iter().flat_map(|rings| rings.peers())
     }

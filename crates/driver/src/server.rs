@@ -250,7 +250,7 @@ impl fmt::Debug for MemberCarrierPort {
 struct Owner {
     server: MapServer,
     element: Option<SocketAddr>,
-    /// PongAddresses of the members, by endpoint.
+    /// Addresses of the members, by endpoint.
     members: FixedHashMap<u32, SocketAddr>,
     /// Carriers that replace UDP for a member, as long as their streams last.
     carriers: FixedHashMap<u32, Carrier>,

@@ -14,8 +14,8 @@
 //!
 //! [`run`] starts an element. `plane` is the data thread: only this thread touches program and socket, so frames and
 //! table changes take effect one after the other and no frame takes a lock. `switch` processes frames and commands,
-//! `routes` is its table of addresses, `hedge_timer` the timer of the hedges that it holds, `kernel` the same program as XDP, `control` serves the gRPC service `Element`,
-//! and `register` keeps the element registered with its controller.
+//! `routes` is its table of addresses, `hedge_timer` the timer of the hedges that it holds, `kernel` the same program as
+//! XDP, `control` serves the gRPC service `Element`, and `register` keeps the element registered with its controller.
 
 #![warn(missing_docs)]
 

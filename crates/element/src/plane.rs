@@ -247,7 +247,8 @@ impl Plane {
         }
     }
 
-    /// Processes one batch of frames from the socket, and sends the results and the hedges that are due. Returns whether there was a frame.
+    /// Processes one batch of frames from the socket, and sends the results and the hedges that are due. Returns whether
+    /// there was a frame.
     fn forward(&mut self, poll_mode: PollMode) -> bool {
         let now = self.switch.now();
         let switch = &mut self.switch;

@@ -8,7 +8,7 @@ pub trait RpcMethod: 'static {
     type Request: prost::Message + Default + 'static;
     /// Type of one reply.
     type Response: prost::Message + Default + 'static;
-    /// HTTP/2 path: `/pkg.Service/RpcMethod`.
+    /// HTTP/2 path: `/pkg.Service/Method`.
     const PATH: &'static str;
     /// Whether executing a call twice has the same effect as once: the option `idempotency_level` says so.
     const IDEMPOTENT: bool = false;

@@ -116,6 +116,16 @@ fn hardware() -> Hardware {
 }
 
 impl Host {
+    /// Repairs the accelerator, and calls until it has answered.
+    async fn until_repaired_acc_is_used(&self) {
+        self.acc.set_fault(None);
+        until(|| {
+            drop(self.get("k"));
+            self.path_stats("GET", DeviceRole::Acc).state.done > 0
+        })
+        .await;
+    }
+
     async fn start(cpu_open: bool, acc_open: bool, strategy: SelectionStrategy) -> Self {
         Self::start_with(cpu_open, acc_open, |placing| placing.strategy(strategy)).await
     }
@@ -239,13 +249,7 @@ async fn no_call_fails_while_the_accelerator_is_broken() {
         }
         let acc = host.path_stats("GET", DeviceRole::Acc).state;
         assert!(acc.failed > 0 && acc.done == 0 && acc.times_left > 0, "{fault:?}: {acc:?}");
-        // Once it works again, it is used again.
-        host.acc.set_fault(None);
-        until(|| {
-            drop(host.get("k"));
-            host.path_stats("GET", DeviceRole::Acc).state.done > 0
-        })
-        .await;
+        host.until_repaired_acc_is_used().await;
     }
 }
 

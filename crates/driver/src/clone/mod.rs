@@ -82,7 +82,7 @@ impl FrameBuffer {
     }
 }
 
-/// PongAddresses learnt from frames.
+/// Addresses learnt from frames.
 #[derive(Debug, Default)]
 struct LearntAddresses(SeededHashMap<u32, SocketAddr>);
 

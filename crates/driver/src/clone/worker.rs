@@ -155,7 +155,7 @@ struct Queue {
     buffer: FrameBuffer,
     /// Callers whose requests came past the element.
     callers: LearntAddresses,
-    /// PongAddresses of other elements that sent requests, by switch id.
+    /// Addresses of other elements that sent requests, by switch id.
     elements: FixedHashMap<u16, SocketAddr>,
     /// `None` when the queue is to stop.
     events: Option<mpsc::UnboundedSender<CloneWorkerEvent>>,

@@ -123,7 +123,7 @@ impl Rings {
         self.peer_events.clone()
     }
 
-    /// PongAddresses of the peers with which memory is shared.
+    /// Addresses of the peers with which memory is shared.
     pub(super) fn peers(&self) -> impl Iterator<Item = SocketAddr> {
         self.receivers.iter().map(|receiver| receiver.from)
     }

@@ -27,7 +27,7 @@ fn link() -> Link {
     Link::bind(FREE).expect("a port")
 }
 
-/// PongAddresses of the servers 1, 2, … at these links.
+/// Addresses of the servers 1, 2, … at these links.
 fn table(version: u32, servers: &[(u32, SocketAddr)]) -> PoolAddresses {
     let (servers, addresses) = servers.iter().copied().unzip();
     PoolAddresses { pool: Pool { gaid: GAID, version, servers }, addresses, ..PoolAddresses::default() }

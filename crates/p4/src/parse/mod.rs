@@ -113,7 +113,7 @@ impl Parser<'_> {
         self.tokens[self.at].at
     }
 
-    /// SourceSpan from `start` to the previous token.
+    /// Span from `start` to the previous token.
     fn span_since(&self, start: SourceSpan) -> SourceSpan {
         let last = self.tokens[self.at.saturating_sub(1)].at;
         if last.file == start.file && last.end > start.start { SourceSpan { end: last.end, ..start } } else { start }

@@ -115,7 +115,7 @@ impl Sources {
         (1 + before.matches('\n').count(), 1 + before[line_start..].chars().count())
     }
 
-    /// SourceSpan at a line and column, both from 1, of the file with this name; the first one if the file was read twice.
+    /// Span at a line and column, both from 1, of the file with this name; the first one if the file was read twice.
     #[must_use]
     pub fn at(&self, name: &str, line: usize, column: usize) -> Option<SourceSpan> {
         let file = self.files.iter().position(|file| file.name == name)?;

@@ -61,13 +61,7 @@ async fn other_accelerator_answers_while_one_is_broken() {
         let [acc, second] = [DeviceRole::Acc, DeviceRole::Acc1].map(|role| host.path_stats("GET", role).state);
         assert!(acc.failed > 0 && acc.done == 0 && acc.times_left > 0, "{fault:?}: {acc:?}");
         assert_eq!((second.failed, second.done), (0, 640), "{fault:?}: {second:?}");
-        // Once it works again, it is used again.
-        host.acc.set_fault(None);
-        until(|| {
-            drop(host.get("k"));
-            host.path_stats("GET", DeviceRole::Acc).state.done > 0
-        })
-        .await;
+        host.until_repaired_acc_is_used().await;
     }
 }
 

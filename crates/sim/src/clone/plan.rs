@@ -113,7 +113,7 @@ pub struct CloneCallPlan {
     pub given_up: Option<Duration>,
 }
 
-/// CloneIncident at the element or at a server.
+/// Incident at the element or at a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloneIncident {
     /// The element loses all state and is silent until it is configured again.

@@ -65,7 +65,7 @@ pub struct PacketPlan {
     pub last: bool,
 }
 
-/// FunctionIncident beside the traffic.
+/// Incident beside the traffic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FunctionIncident {
     /// A server dies and restarts after this time.

@@ -236,8 +236,8 @@ mod tests {
     use super::*;
 
     /// Messages of a closed loop, one after the other, with a cost of each choice; returns the messages of each.
-    fn counts(trial: &mut RoleTrial, now: &mut Instant, messages: u32, costs: [u64; 3]) -> [u32; 3] {
-        let mut counts = [0; 3];
+    fn counts<const N: usize>(trial: &mut RoleTrial, now: &mut Instant, messages: u32, costs: [u64; N]) -> [u32; N] {
+        let mut counts = [0; N];
         for _ in 0..messages {
             let choice = trial.roles().index();
             counts[choice] += 1;
@@ -261,27 +261,14 @@ mod tests {
         }
     }
 
-    /// Messages of each of five choices.
-    fn counts_of_five(trial: &mut RoleTrial, now: &mut Instant, costs: [u64; 5]) -> [u32; 5] {
-        let mut counts = [0; 5];
-        for _ in 0..20_000 {
-            let choice = trial.roles().index();
-            counts[choice] += 1;
-            trial.sent(*now);
-            now.0 += costs[choice];
-            trial.done(*now, 1.0, true, |_| 0.0);
-        }
-        counts
-    }
-
     #[test]
     fn all_without_one_accelerator_is_a_choice() {
         for (best, costs) in
             [(3, [120, 150, 300, 100, 180]), (4, [120, 150, 300, 180, 100]), (0, [100, 150, 300, 120, 120])]
         {
             let (mut trial, mut now) = (RoleTrial::new(5), Instant(0));
-            counts_of_five(&mut trial, &mut now, costs);
-            let counts = counts_of_five(&mut trial, &mut now, costs);
+            counts(&mut trial, &mut now, 20_000, costs);
+            let counts = counts(&mut trial, &mut now, 20_000, costs);
             assert!(counts[best] > 19_200, "{counts:?}");
         }
     }
