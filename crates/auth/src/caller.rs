@@ -26,15 +26,19 @@ pub fn identity(extensions: &Extensions) -> Option<&Identity> {
 /// # Errors
 /// PERMISSION_DENIED without access.
 pub fn check(extensions: &Extensions, application: &str) -> Result<(), Status> {
-    let Some(AuthenticatedCaller { identity, rpc, table }) = extensions.get::<AuthenticatedCaller>() else {
-        return Ok(());
-    };
-    if table.access.allows(identity, rpc, Some(application)) {
-        return Ok(());
+    extensions.get::<AuthenticatedCaller>().map_or(Ok(()), |caller| caller.check(application))
+}
+
+impl AuthenticatedCaller {
+    pub(crate) fn check(&self, application: &str) -> Result<(), Status> {
+        let Self { identity, rpc, table } = self;
+        if table.access.allows(identity, rpc, Some(application)) {
+            return Ok(());
+        }
+        // Truncated: metadata has a maximum size.
+        let application: String = application.chars().take(80).collect();
+        Err(Status::permission_denied(format!("{identity} may not call {rpc} for {application:?}")))
     }
-    // Truncated: metadata has a maximum size.
-    let application: String = application.chars().take(80).collect();
-    Err(Status::permission_denied(format!("{identity} may not call {rpc} for {application:?}")))
 }
 
 /// Whether the request's caller is authenticated, so that its access has to be checked.

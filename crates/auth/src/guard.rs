@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tonic::Status;
 use tonic::body::Body;
@@ -13,7 +13,7 @@ use tower::{Layer, Service};
 
 use crate::access::rpc_of;
 use crate::caller::AuthenticatedCaller;
-use crate::{AccessTable, IdentityRules};
+use crate::{AccessTable, Identity, IdentityRules};
 
 /// Access layer. Without credentials it admits every call: the network is trusted.
 #[derive(Debug, Clone)]
@@ -49,25 +49,50 @@ impl AccessGuard {
     /// RPC.
     pub fn check<B>(&self, request: &mut Request<B>, certificate: CertificatePolicy) -> Result<(), Status> {
         let (Some(table), Some(rpc)) = (&self.0, rpc_of(request.uri().path())) else { return Ok(()) };
-        let info = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
+        let Some(identity) = table.identify(request.extensions(), rpc, certificate)? else { return Ok(()) };
+        let rpc = rpc.to_owned();
+        request.extensions_mut().insert(AuthenticatedCaller { identity, rpc, table: Arc::clone(table) });
+        Ok(())
+    }
+
+    /// Checks whether the caller of a request of any service may use `application` as if it called `rpc`, by its
+    /// certificate. A caller without one is admitted.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED without a role in the certificate; PERMISSION_DENIED without access.
+    pub fn check_application(&self, extensions: &Extensions, rpc: &str, application: &str) -> Result<(), Status> {
+        let Some(table) = &self.0 else { return Ok(()) };
+        let Some(identity) = table.identify(extensions, rpc, CertificatePolicy::Optional)? else { return Ok(()) };
+        let caller = AuthenticatedCaller { identity, rpc: rpc.to_owned(), table: Arc::clone(table) };
+        caller.check(application)
+    }
+}
+
+impl GuardTable {
+    /// Identity of a caller that may call `rpc`; `None` without a certificate, if none is required.
+    fn identify(
+        &self,
+        extensions: &Extensions,
+        rpc: &str,
+        certificate: CertificatePolicy,
+    ) -> Result<Option<Identity>, Status> {
+        let info = extensions.get::<TlsConnectInfo<TcpConnectInfo>>();
         let certificates = info.and_then(TlsConnectInfo::peer_certs);
         if certificates.is_none() && certificate == CertificatePolicy::Optional {
-            return Ok(());
+            return Ok(None);
         }
         let certificate: Option<&CertificateDer<'_>> =
             certificates.as_ref().and_then(|certificates| certificates.first());
-        let Some(identity) = certificate.and_then(|certificate| table.rules.identify(certificate)) else {
+        let Some(identity) = certificate.and_then(|certificate| self.rules.identify(certificate)) else {
             return Err(Status::unauthenticated(format!(
                 "{rpc}: the caller's certificate has no role: expected a URI \
                  spiffe://<trust domain>/pathcall/<role>/<name>"
             )));
         };
-        if !table.access.allows(&identity, rpc, None) {
+        if !self.access.allows(&identity, rpc, None) {
             return Err(Status::permission_denied(format!("{identity} may not call {rpc}")));
         }
-        let rpc = rpc.to_owned();
-        request.extensions_mut().insert(AuthenticatedCaller { identity, rpc, table: Arc::clone(table) });
-        Ok(())
+        Ok(Some(identity))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Driver of a map owner: members join and leave, queries are answered, frames come by one socket.
 
-use std::collections::HashMap;
+mod owner;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,16 +10,17 @@ use pathcall_wire::{Base, Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
 
 use super::carrier::{CarriedStats, Carrier, frames};
-use super::endpoint_driver::{DriverHandle, EndpointDriver, StateMachine};
+use super::endpoint_driver::{DriverHandle, EndpointDriver};
 use super::link::Link;
+use pathcall_endpoint::map::client::CallId;
 use pathcall_endpoint::map::server::idempotency::{ApplyOutcome, CallAttempt, Entry};
 use pathcall_endpoint::map::server::{
-    ElementTerms, Event, Joined, MapServer, Member, Permissions, QueryId, QueryResult, ServerConfig, ServerStats,
+    ElementTerms, Joined, Member, Permissions, QueryId, QueryResult, ServerConfig, ServerStats,
 };
-use pathcall_endpoint::map::{CallError, Dest, EpochChange, FrameSink, Key, Modify};
-use pathcall_endpoint::tables::FixedHashMap;
+use pathcall_endpoint::map::{CallError, EpochChange, Key, Modify, Operation, Output};
+use owner::{JoinRequest, Owner};
 
-/// Call with an id, see [`MapServer::apply`].
+/// Call with an id, see [`MapServer::apply`](pathcall_endpoint::map::server::MapServer::apply).
 #[derive(Debug)]
 pub struct IdempotentApply {
     /// Number of the caller's journal.
@@ -48,18 +50,7 @@ impl ServerHandle {
     #[must_use]
     pub fn spawn(config: ServerConfig, key: Option<TokenKey>, link: Link, element: Option<SocketAddr>) -> Self {
         let (invalidate, invalidated) = watch::channel(None);
-        let owner = Owner {
-            server: MapServer::new(config).authenticate(key),
-            element,
-            members: FixedHashMap::default(),
-            carriers: FixedHashMap::default(),
-            carried: CarriedStats::default(),
-            queries: HashMap::new(),
-            joining: Vec::new(),
-            next: 0,
-            terms: 0,
-            invalidated: invalidate,
-        };
+        let owner = Owner::new(config, key, element, invalidate);
         let shared = EndpointDriver::new(owner, link);
         tokio::spawn(Arc::clone(&shared).run());
         Self { owner: Arc::new(DriverHandle(shared)), invalidated }
@@ -104,12 +95,12 @@ impl ServerHandle {
         });
     }
 
-    /// Abandons a caller's part of a sum, see [`MapServer::abandon_sum`].
+    /// Abandons a caller's part of a sum, see [`MapServer::abandon_sum`](pathcall_endpoint::map::server::MapServer::abandon_sum).
     pub fn abandon_sum(&self, endpoint: u32, incarnation: u32) {
         let _ = self.command(|owner, now, _| owner.server.abandon_sum(now, endpoint, incarnation));
     }
 
-    /// Changes the permissions of a caller, see [`MapServer::set_permissions`].
+    /// Changes the permissions of a caller, see [`MapServer::set_permissions`](pathcall_endpoint::map::server::MapServer::set_permissions).
     pub fn set_permissions(&self, endpoint: u32, incarnation: u32, may: Permissions) {
         let _ = self.command(|owner, _, _| owner.server.set_permissions(endpoint, incarnation, may));
     }
@@ -127,7 +118,7 @@ impl ServerHandle {
         self.command(|owner, now, _| owner.server.open_journal(now, number))?
     }
 
-    /// Applies a call with an id, see [`MapServer::apply`].
+    /// Applies a call with an id, see [`MapServer::apply`](pathcall_endpoint::map::server::MapServer::apply).
     ///
     /// # Errors
     /// [`CallError`]; then nothing was added.
@@ -137,12 +128,34 @@ impl ServerHandle {
         self.command(|owner, now, _| owner.server.apply(now, &entry, pairs, *modify))?
     }
 
-    /// Makes a direct call, see [`MapServer::add`].
+    /// Makes a direct call, see [`MapServer::add`](pathcall_endpoint::map::server::MapServer::add).
     ///
     /// # Errors
     /// [`CallError`]; then nothing was added.
     pub fn add(&self, pairs: &[(Key, i64)], modify: Modify, get: bool) -> Result<Vec<i64>, CallError> {
         self.command(|owner, _, _| owner.server.add(pairs, modify, get))?
+    }
+
+    /// Makes a call for a plain gRPC client. Dropping the future cancels the call. `draw_id` gives the id of a new
+    /// member.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn call_alone(
+        &self,
+        draw_id: impl FnOnce() -> u32 + Send,
+        operation: Operation,
+    ) -> Result<Output, CallError> {
+        let (reply, outcome) = oneshot::channel();
+        let id = self.command(|owner, now, _| {
+            owner.next += 1;
+            let id = CallId(owner.next);
+            owner.lone.start(now, &mut owner.server, draw_id, id, operation)?;
+            owner.lone_calls.insert(id, reply);
+            Ok(id)
+        })??;
+        let _guard = LoneCallGuard { id, owner: &self.owner };
+        outcome.await.unwrap_or(Err(CallError::Closed))
     }
 
     /// Reads the values of the given keys, or of all.
@@ -159,15 +172,16 @@ impl ServerHandle {
         values.await.unwrap_or(Err(CallError::Closed))
     }
 
-    /// Sets new terms, see [`MapServer::renew`]; `element` is the element's address.
+    /// Sets new terms, see [`MapServer::renew`](pathcall_endpoint::map::server::MapServer::renew); `element` is the element's address.
     pub fn renew(&self, terms: ElementTerms, element: Option<SocketAddr>) {
         let _ = self.command(|owner, now, _| {
             owner.server.renew(now, terms);
+            owner.lone.renew(now, &mut owner.server, terms.number);
             (owner.terms, owner.element) = (terms.number, element);
         });
     }
 
-    /// Returns the renewal that a caller needs, see [`MapServer::take_epoch_change`].
+    /// Returns the renewal that a caller needs, see [`MapServer::take_epoch_change`](pathcall_endpoint::map::server::MapServer::take_epoch_change).
     pub fn take_epoch_change(&self, member: Member) -> Option<EpochChange> {
         self.command(|owner, _, _| owner.server.take_epoch_change(member)).ok()?
     }
@@ -192,6 +206,24 @@ impl ServerHandle {
 
     fn command<T>(&self, command: impl FnOnce(&mut Owner, Instant, &mut Link) -> T) -> Result<T, CallError> {
         self.owner.command(command).map_err(|_| CallError::Closed)
+    }
+}
+
+/// Guard of a call for a plain gRPC client: cancels the call if it has no outcome yet.
+struct LoneCallGuard<'a> {
+    id: CallId,
+    owner: &'a EndpointDriver<Owner>,
+}
+
+impl Drop for LoneCallGuard<'_> {
+    fn drop(&mut self) {
+        let id = self.id;
+        // An owner that has stopped has nothing to cancel.
+        let _ = self.owner.command(|owner, now, _| {
+            if owner.lone_calls.remove(&id).is_some() {
+                owner.lone.cancel(now, id);
+            }
+        });
     }
 }
 
@@ -244,141 +276,5 @@ impl MemberCarrierPort {
 impl fmt::Debug for MemberCarrierPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemberCarrierPort").field("endpoint", &self.endpoint).finish_non_exhaustive()
-    }
-}
-
-struct Owner {
-    server: MapServer,
-    element: Option<SocketAddr>,
-    /// Addresses of the members, by endpoint.
-    members: FixedHashMap<u32, SocketAddr>,
-    /// Carriers that replace UDP for a member, as long as their streams last.
-    carriers: FixedHashMap<u32, Carrier>,
-    carried: CarriedStats,
-    queries: HashMap<QueryId, oneshot::Sender<QueryResult>>,
-    /// Join requests that cannot be admitted yet.
-    joining: Vec<JoinRequest>,
-    next: u64,
-    terms: u64,
-    /// Latest notification that the element's values have become invalid.
-    invalidated: watch::Sender<Option<EpochInvalidated>>,
-}
-
-/// Join request of a caller.
-struct JoinRequest {
-    member: Member,
-    may: Permissions,
-    /// Source and destination of the caller's frames.
-    address: Option<SocketAddr>,
-    reply: oneshot::Sender<Result<Joined, CallError>>,
-}
-
-/// Router of outgoing frames: to an address, or to a carrier.
-struct FrameRouter<'a, F> {
-    element: Option<SocketAddr>,
-    members: &'a FixedHashMap<u32, SocketAddr>,
-    carriers: &'a mut FixedHashMap<u32, Carrier>,
-    carried: &'a mut CarriedStats,
-    send: F,
-}
-
-impl<F: FnMut(SocketAddr, &[u8])> FrameSink for FrameRouter<'_, F> {
-    fn send(&mut self, to: Dest, frame: &[u8]) {
-        let to = match to {
-            Dest::Element => self.element,
-            Dest::Inline(endpoint) => self.members.get(&endpoint).copied(),
-            Dest::Endpoint(endpoint) => match self.carriers.get_mut(&endpoint) {
-                Some(carrier) => return self.carried.queue(carrier, frame),
-                None => self.members.get(&endpoint).copied(),
-            },
-        };
-        if let Some(to) = to {
-            (self.send)(to, frame);
-        }
-    }
-}
-
-impl Owner {
-    fn invalidate_epoch(&mut self, silent: bool) {
-        self.invalidated.send_replace(Some(EpochInvalidated { terms: self.terms, silent }));
-    }
-
-    /// Admits waiting callers, in the order of their requests.
-    fn admit_waiting(&mut self, now: Instant) {
-        while !self.joining.is_empty() && self.server.can_admit() {
-            let JoinRequest { member, may, address, reply } = self.joining.remove(0);
-            if reply.is_closed() {
-                continue;
-            }
-            let joined = self.server.join(now, member);
-            if joined.is_ok() {
-                self.server.set_permissions(member.endpoint, member.incarnation, may);
-            }
-            if let (Ok(_), Some(address)) = (&joined, address) {
-                self.members.insert(member.endpoint, address);
-            }
-            // If the caller no longer waits, its closed stream reports that it left.
-            let _ = reply.send(joined);
-        }
-    }
-
-    fn split<F: FnMut(SocketAddr, &[u8])>(&mut self, send: F) -> (&mut MapServer, FrameRouter<'_, F>) {
-        let Self { server, element, members, carriers, carried, .. } = self;
-        (server, FrameRouter { element: *element, members, carriers, carried, send })
-    }
-}
-
-impl StateMachine for Owner {
-    fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
-        let (server, mut router) = self.split(send);
-        match ce {
-            true => server.handle_marked(now, frame, &mut router),
-            false => server.handle(now, frame, &mut router),
-        }
-    }
-
-    fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
-        self.admit_waiting(now);
-        let (server, mut router) = self.split(send);
-        server.poll(now, &mut router);
-    }
-
-    fn deliver_events(&mut self) {
-        while let Some(event) = self.server.next_event() {
-            match event {
-                Event::Answered(id, values) => {
-                    if let Some(reply) = self.queries.remove(&id) {
-                        let _ = reply.send(values);
-                    }
-                }
-                Event::ElementSilent => self.invalidate_epoch(true),
-                Event::EpochEndRequested => self.invalidate_epoch(false),
-            }
-        }
-        self.carriers.retain(|_, carrier| {
-            carrier.flush();
-            !carrier.is_over()
-        });
-        self.carried.open = self.carriers.len() as u64;
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        self.server.deadline()
-    }
-
-    fn element(&self) -> Option<SocketAddr> {
-        self.element
-    }
-
-    fn close(&mut self, _now: Instant) {}
-
-    /// An owner without a handle serves no one.
-    fn is_idle(&self) -> bool {
-        true
-    }
-
-    fn on_driver_dropped(&mut self) {
-        self.queries.clear();
-        self.joining.clear();
     }
 }

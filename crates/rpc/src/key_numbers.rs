@@ -54,8 +54,8 @@ impl KeyNumbers {
     }
 
     /// Replaces long keys by their numbers; assigns new ones to unknown keys.
-    pub(crate) fn shorten(&self, app: &str, pairs: &mut [(Key, i64)]) -> Result<(), Status> {
-        let mut long = pairs.iter_mut().map(|(key, _)| key).filter(|key| key.is_long()).peekable();
+    pub(crate) fn shorten<'a>(&self, app: &str, keys: impl Iterator<Item = &'a mut Key>) -> Result<(), Status> {
+        let mut long = keys.filter(|key| key.is_long()).peekable();
         if long.peek().is_none() {
             return Ok(());
         }

@@ -32,7 +32,7 @@ fn code(error: &CallError) -> Code {
     match error {
         CallError::Unreachable { .. } | CallError::SequenceExhausted | CallError::Closed => Code::Unavailable,
         CallError::Range { .. } | CallError::Overflow { .. } => Code::OutOfRange,
-        CallError::KeysFull | CallError::IdempotencyFull => Code::ResourceExhausted,
+        CallError::KeysFull | CallError::IdempotencyFull | CallError::LoneCallsFull => Code::ResourceExhausted,
         CallError::KeyLength { .. } => Code::InvalidArgument,
         CallError::Disagree { .. } | CallError::WorkersFull { .. } => Code::FailedPrecondition,
         CallError::DataLoss { .. } | CallError::JournalForgotten => Code::DataLoss,

@@ -329,12 +329,13 @@ async fn filtered_call_needs_layer_at_server() {
 }
 
 #[tokio::test]
-async fn filtered_call_needs_channel_at_caller() {
+async fn sum_of_several_callers_needs_channels() {
     let server = TestServer::start().await;
     let plain = tonic::transport::Endpoint::new(server.uri()).unwrap().connect().await.unwrap();
     let error = TrainingClient::new(plain.clone()).update(gradient(&[1.0])).await.unwrap_err();
     assert_eq!(error.code(), Code::FailedPrecondition);
-    assert_eq!(error.message(), "/rpctest.Training/Update has the filter T-SUM: call it through pathcall::Channel");
+    let said = "/rpctest.Training/Update has the filter T-SUM, which sums over several callers";
+    assert_eq!(error.message(), format!("{said}: call it through pathcall::Channel"));
     assert_eq!(server.seen.calls(), 0);
     assert_eq!(TrainingClient::new(plain).echo(note("hi")).await.unwrap().into_inner(), note("hi"));
 }

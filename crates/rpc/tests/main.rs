@@ -33,6 +33,7 @@ mod otel;
 mod otel_metrics;
 mod placed;
 mod placed_delegated;
+mod plain_callers;
 mod registering;
 mod shadow_sums;
 mod shutdown;

@@ -78,6 +78,9 @@ pub enum CallError {
     /// The caller has used all sequence numbers of its flows. A new caller has new ones.
     #[error("the caller has used all sequence numbers of its flows: it must join again")]
     SequenceExhausted,
+    /// Too many calls of plain gRPC clients wait.
+    #[error("the server has the maximum number of waiting calls of plain gRPC clients: try again when some are done")]
+    LoneCallsFull,
     /// The endpoint is closed.
     #[error("the endpoint is closed")]
     Closed,

@@ -4,7 +4,7 @@
 //! Join ─ admission ───────────► peer_service ─ controller ─► owned_application: member, by its session
 //! filter, `pathcall-call` ────────────────────────────────► handler
 //! filter, `pathcall-direct` ── admission ─ owned_application ─► map operation, and the handler for untyped content
-//! filter, plain gRPC ─────────► service: refused
+//! filter, plain gRPC ────────── plain: admission ─ owned_application ─► the same; sums of several callers, locks: refused
 //! clone ══ frames ═► pool ════════════════════════════════► handler
 //! place ──────────────────────► place ─ selector ─► handler of the processor, or of the accelerator
 //! delegate ───────────────────► service ─ node ───────────► its delegated handler, or `place` before two of them
@@ -14,7 +14,7 @@
 //! `builder` starts the layer; `service` dispatches calls. `admission` passes callers through the services' own checks,
 //! before they have any effect; `sessions` has the admitted callers. `peer_service` serves the requests of channels, and
 //! `membership` holds the joined ones; `owned_application` has an application and its map; `registration` registers at
-//! the controller; `pool` has the queue of cloned calls; `carried_frames` receives map frames over HTTP/2.
+//! the controller; `plain` makes calls of plain gRPC clients; `pool` has the queue of cloned calls; `carried_frames` receives map frames over HTTP/2.
 
 mod admission;
 pub mod builder;
@@ -23,6 +23,7 @@ mod membership;
 mod owned_application;
 mod peer_service;
 pub mod place;
+mod plain;
 mod pool;
 mod registration;
 mod service;
@@ -145,13 +146,15 @@ pub struct OwnedApplicationStats {
     pub no_memory_reason: Option<&'static str>,
     /// Direct calls: keyed additions and queries, each in one gRPC call.
     pub direct: DirectStats,
+    /// Calls of plain gRPC clients.
+    pub plain: DirectStats,
     /// Counters of map frames; all 0 before the first caller.
     pub map: ServerStats,
     /// Counters of map frames carried over HTTP/2; `open` is the number of callers that UDP does not reach.
     pub carried: CarriedStats,
 }
 
-/// Counters of direct calls.
+/// Counters of calls that the layer executes as a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DirectStats {
     /// Number of calls.

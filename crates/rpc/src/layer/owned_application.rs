@@ -59,7 +59,8 @@ pub(super) struct OwnedApplication {
     /// Numbers of keys that are too long for a frame.
     pub(super) key_numbers: KeyNumbers,
     choice: ElementChoice,
-    direct: Mutex<DirectStats>,
+    /// Counters of direct calls, and of calls of plain gRPC clients.
+    whole: Mutex<[DirectStats; 2]>,
     /// Elements whose registers are not used for a while.
     silent: Mutex<SilentElements>,
     /// Maximum memory of keys, bytes.
@@ -135,7 +136,7 @@ impl OwnedApplication {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             choice: ElementChoice::new(if application.can_use_element() { rows } else { 0 }, application.path),
-            direct: Mutex::default(),
+            whole: Mutex::default(),
             application,
             incarnation: rand::random_range(1..=u32::MAX),
             lease,
@@ -166,10 +167,10 @@ impl OwnedApplication {
         self.choice.rows_to_request(self.active().is_some())
     }
 
-    /// Counts a direct call with a message of `bytes` bytes.
-    pub(super) fn count_direct(&self, bytes: usize) {
-        let mut direct = self.direct.lock().unwrap_or_else(PoisonError::into_inner);
-        *direct = DirectStats { calls: direct.calls + 1, bytes: direct.bytes + bytes as u64 };
+    /// Counts a call that is executed as a whole, with a message of `bytes` bytes.
+    pub(super) fn count_whole(&self, bytes: usize, plain: bool) {
+        let count = &mut self.whole.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(plain)];
+        *count = DirectStats { calls: count.calls + 1, bytes: count.bytes + bytes as u64 };
     }
 
     /// Handles a caller on another host that is about to join.
@@ -326,8 +327,8 @@ impl OwnedApplication {
         };
         let members = self.members.load(Ordering::Relaxed);
         let (name, no_memory_reason) = (self.application.name, self.no_memory_reason().text());
-        let direct = *self.direct.lock().unwrap_or_else(PoisonError::into_inner);
-        OwnedApplicationStats { name, members, element, no_memory_reason, direct, map, carried }
+        let [direct, plain] = *self.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        OwnedApplicationStats { name, members, element, no_memory_reason, direct, plain, map, carried }
     }
 
     fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> ActiveApplication {

@@ -18,7 +18,7 @@ use tower::{Service, ServiceExt};
 use super::owned_application::OwnedApplication;
 use super::peer_service::{PeerService, unknown_application};
 use super::place::PlacedMethods;
-use super::{Admission, CallerCredentials, Inner, Layer};
+use super::{Admission, CallerCredentials, Inner, Layer, plain};
 use crate::assemble::HandlerOutcome;
 use crate::deadline::Deadline;
 use crate::delegate::respond::respond;
@@ -123,12 +123,12 @@ impl<S: Services> Service<http::Request<Body>> for LayerService<S> {
                         Ok(inner.all_keys(method, request, &admission).await.unwrap_or_else(Status::into_http))
                     });
                 }
-                FilteredRequest::Direct => {
+                FilteredRequest::Direct | FilteredRequest::Plain => {
                     // An instance that was polled ready may hold a permit, which checks and handler need.
                     drop(services);
                     let services = self.services.clone();
                     return Box::pin(async move {
-                        match inner.direct(method, request, &admission).await {
+                        match inner.whole(method, request, &admission, part).await {
                             Ok(call) => call.reply(services).await,
                             Err(status) => Ok(status.into_http()),
                         }
@@ -154,11 +154,14 @@ impl<S: Services> Service<http::Request<Body>> for LayerService<S> {
 }
 
 /// Kind of request of a method with a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FilteredRequest {
     /// Call of the handler: the map operation is done.
     Handler,
-    /// Direct call.
+    /// Direct call of a channel.
     Direct,
+    /// Call of a plain gRPC client.
+    Plain,
     /// Query for all keys, which will be cleared.
     Keys,
 }
@@ -188,7 +191,7 @@ impl<S: Services> Service<http::Request<Body>> for PlacedServices<S> {
     }
 }
 
-/// Direct call with its answer from the map.
+/// Call that the layer executes as a whole, with its answer from the map.
 struct AnsweredCall {
     method: &'static Method,
     answer: MapAnswer,
@@ -210,14 +213,11 @@ impl Inner {
             _ if handler => Ok(FilteredRequest::Handler),
             Kind::Query | Kind::Add { .. } if direct => Ok(FilteredRequest::Direct),
             Kind::Clear if direct && method.request.is_none() => Ok(FilteredRequest::Keys),
-            _ => Err(Status::failed_precondition(format!(
-                "{} has the filter {}: call it through pathcall::Channel",
-                method.path, method.app
-            ))),
+            _ => plain::check(method, &owned.application).map(|()| FilteredRequest::Plain),
         }
     }
 
-    fn owned(&self, method: &Method) -> Result<&Arc<OwnedApplication>, Status> {
+    pub(super) fn owned(&self, method: &Method) -> Result<&Arc<OwnedApplication>, Status> {
         self.applications.get(method.app).ok_or_else(|| unknown_application(method.app))
     }
 
@@ -240,33 +240,39 @@ impl Inner {
         respond(method, node, &self.defaults, request, deadline, |_| {}).await
     }
 
-    /// Executes the map operation of a direct call.
-    async fn direct(
+    /// Executes the map operation of a direct call, or of a call of a plain gRPC client.
+    async fn whole(
         &self,
         method: &'static Method,
         request: http::Request<Body>,
         admission: &Admission,
+        kind: FilteredRequest,
     ) -> Result<AnsweredCall, Status> {
         let (parts, body) = request.into_parts();
+        if kind == FilteredRequest::Plain {
+            self.check_plain_caller(method, &parts)?;
+        }
         admission.admit(method.path, CallerCredentials::of_parts(&parts)).await?;
         let path = method.path;
         let body = Limited::new(body, DIRECT_BYTES_MAX).collect().await.map_err(|error| {
             Status::out_of_range(format!(
-                "{path}: cannot read a direct call of up to {DIRECT_BYTES_MAX} bytes: {error}"
+                "{path}: cannot read a call of up to {DIRECT_BYTES_MAX} bytes: {error}"
             ))
         })?;
         let message = frame::read(&parts.headers, &body.to_bytes(), frame::UNPACKED_MAX)
             .map_err(|error| status::of_frame(method, error))?;
-        self.owned(method)?.count_direct(message.len());
+        self.owned(method)?.count_whole(message.len(), kind == FilteredRequest::Plain);
         let request = Request::new(method, &message)?;
         let answer = match method.kind {
             Kind::Add { .. } => self.add(method, request.typed)?,
-            _ => {
+            Kind::Query => {
                 let pairs = self.read(method, request.typed.map(TypedValues::into_keys)).await?;
                 MapAnswer::of(TypedValues::Pairs(pairs))
             }
+            _ => self.count_or_clear(method, request.typed).await?,
         };
-        let handler = match request.handler {
+        // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.
+        let handler = match request.handler.filter(|_| answer.forwarded != Some(false)) {
             Some(message) => Some(assemble::handler_request(method, parts, &message)?),
             None => None,
         };
@@ -283,7 +289,7 @@ impl Inner {
             key_numbers::check(field.name, &pairs)?;
         }
         let owned = self.owned(method)?;
-        owned.key_numbers.shorten(method.app, &mut pairs)?;
+        owned.key_numbers.shorten(method.app, plain::keys_of(&mut pairs))?;
         let added = owned.ensure_active().handle.add(&pairs, modify, get);
         let values = added.map_err(|error| status::of_call(method, &error))?;
         Ok(work.answer(method, get.then_some(Output::Values(values))))
@@ -301,7 +307,7 @@ impl Inner {
     }
 
     /// Values of these keys, or of all.
-    async fn read(&self, method: &Method, keys: Option<Vec<Key>>) -> Result<Vec<(Key, i64)>, Status> {
+    pub(super) async fn read(&self, method: &Method, keys: Option<Vec<Key>>) -> Result<Vec<(Key, i64)>, Status> {
         let owned = self.owned(method)?;
         let names = &owned.key_numbers;
         let keys = keys.map(|keys| (keys.iter().map(|key| names.short(key)).collect(), keys)).unzip();

@@ -3,12 +3,13 @@
 //! Frames that the element has processed arrive with their sums. Other frames arrive unchanged and are executed in
 //! software with 64-bit values: the same answer, slower (NetRPC §5.2.1, "Fallback"). `receive` checks and dispatches
 //! frames, `frames` writes them. `sum` has rounds and their backups, `keyed` has keys with their base values and
-//! registers, `votes` has ballots, `idempotency` calls with ids.
+//! registers, `votes` has ballots, `idempotency` calls with ids, `lone` calls of plain gRPC clients.
 
 mod config;
 mod frames;
 pub mod idempotency;
 mod keyed;
+pub mod lone;
 mod receive;
 mod round;
 mod shadow;
