@@ -13,7 +13,7 @@ use super::carrier::{CarriedStats, Carrier, frames};
 use super::endpoint_driver::{DriverHandle, EndpointDriver, StateMachine};
 use super::link::Link;
 use pathcall_endpoint::flow::RENEWAL_AT;
-use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient, ServerReachability};
+use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient, NewOwner, ServerReachability};
 use pathcall_endpoint::map::{CallError, Dest, EpochChange, FrameSink, Operation, Output};
 use pathcall_endpoint::tables::FixedHashMap;
 
@@ -183,6 +183,26 @@ impl CallerPort {
         let _ = self.0.command(|caller, now, _| {
             caller.element = element.unwrap_or(caller.server);
             caller.client.renew(now, renewal);
+        });
+    }
+
+    /// Stops sending until [`resume`](Self::resume), since there is no owner. Returns the epoch that the caller knows;
+    /// `None` if the caller has ended.
+    pub fn suspend(&self) -> Option<u32> {
+        self.0
+            .command(|caller, _, _| {
+                caller.client.suspend();
+                caller.carrier = None;
+                caller.client.epoch()
+            })
+            .ok()
+    }
+
+    /// Continues with another owner at this address, see [`MapClient::resume`]; `element` is the element's address.
+    pub fn resume(&self, owner: &NewOwner, change: &EpochChange, element: Option<SocketAddr>, server: SocketAddr) {
+        let _ = self.0.command(|caller, now, _| {
+            (caller.element, caller.server) = (element.unwrap_or(server), server);
+            caller.client.resume(now, owner, change);
         });
     }
 

@@ -10,7 +10,7 @@
 //! woken. A task waits for received frames and deadlines. Both hold one lock, for as long as a batch of frames takes.
 //! Where UDP does not pass, frames travel through a [`carrier`] and are received by commands.
 //!
-//! The drivers of *map* are [`client`] and [`server`]; those of *clone* are in [`mod@clone`]. A [`node`] drives
+//! The drivers of *map* are [`client`] and [`server`], whose state may be in a [`store`]; those of *clone* are in [`mod@clone`]. A [`node`] drives
 //! *delegate*: its messages travel by flows or by [`streams`], [`task_waker`] wakes its task, and an
 //! [`event_channel`](mod@event_channel) delivers the events of a call.
 
@@ -25,6 +25,7 @@ pub mod held_acks;
 pub mod link;
 pub mod node;
 pub mod server;
+pub mod store;
 pub mod streams;
 pub mod task_waker;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Driver of a map owner: members join and leave, queries are answered, frames come by one socket.
 
 mod owner;
+mod stored;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,13 +13,16 @@ use tokio::sync::{oneshot, watch};
 use super::carrier::{CarriedStats, Carrier, frames};
 use super::endpoint_driver::{DriverHandle, EndpointDriver};
 use super::link::Link;
+use super::store::StoreState;
+use owner::{JoinRequest, Owner};
 use pathcall_endpoint::map::client::CallId;
+use pathcall_endpoint::map::server::durable::ResumeSecret;
 use pathcall_endpoint::map::server::idempotency::{ApplyOutcome, CallAttempt, Entry};
 use pathcall_endpoint::map::server::{
-    ElementTerms, Joined, Member, Permissions, QueryId, QueryResult, ServerConfig, ServerStats,
+    ElementTerms, Joined, MapServer, Member, Permissions, QueryId, QueryResult, ServerConfig, ServerStats,
 };
 use pathcall_endpoint::map::{CallError, EpochChange, Key, Modify, Operation, Output};
-use owner::{JoinRequest, Owner};
+pub use stored::{RestoreError, ResumedMember};
 
 /// Call with an id, see [`MapServer::apply`](pathcall_endpoint::map::server::MapServer::apply).
 #[derive(Debug)]
@@ -42,6 +46,8 @@ pub struct IdempotentApply {
 pub struct ServerHandle {
     owner: Arc<DriverHandle<Owner>>,
     invalidated: watch::Receiver<Option<EpochInvalidated>>,
+    /// What the owner's store has reached, if it has one.
+    stored: Option<watch::Receiver<StoreState>>,
 }
 
 impl ServerHandle {
@@ -49,14 +55,19 @@ impl ServerHandle {
     /// `element` is the element's address.
     #[must_use]
     pub fn spawn(config: ServerConfig, key: Option<TokenKey>, link: Link, element: Option<SocketAddr>) -> Self {
-        let (invalidate, invalidated) = watch::channel(None);
-        let owner = Owner::new(config, key, element, invalidate);
-        let shared = EndpointDriver::new(owner, link);
-        tokio::spawn(Arc::clone(&shared).run());
-        Self { owner: Arc::new(DriverHandle(shared)), invalidated }
+        Self::run(MapServer::new(config), key, link, element)
     }
 
-    /// Admits a caller with permissions `may`. Its frames come from and go to `address`; without one they are carried.
+    fn run(server: MapServer, key: Option<TokenKey>, link: Link, element: Option<SocketAddr>) -> Self {
+        let (invalidate, invalidated) = watch::channel(None);
+        let owner = Owner::new(server.authenticate(key), key, element, invalidate);
+        let shared = EndpointDriver::new(owner, link);
+        tokio::spawn(Arc::clone(&shared).run());
+        Self { owner: Arc::new(DriverHandle(shared)), invalidated, stored: None }
+    }
+
+    /// Admits a caller with permissions `may`. Its frames come from and go to `address`; without one they are carried. With
+    /// `secret` it can resume at an owner that takes over.
     ///
     /// # Errors
     /// [`CallError::WorkersFull`], [`CallError::Closed`].
@@ -65,10 +76,12 @@ impl ServerHandle {
         member: Member,
         may: Permissions,
         address: Option<SocketAddr>,
+        secret: ResumeSecret,
     ) -> Result<Joined, CallError> {
         let (reply, joined) = oneshot::channel();
-        self.command(|owner, _, _| owner.joining.push(JoinRequest { member, may, address, reply }))?;
-        joined.await.unwrap_or(Err(CallError::Closed))
+        self.command(|owner, _, _| owner.joining.push(JoinRequest { member, may, address, secret, reply }))?;
+        let joined = joined.await.unwrap_or(Err(CallError::Closed))?;
+        self.persisted(joined).await
     }
 
     /// Carries the frames to a caller, as long as the carrier's stream lasts; frames that the stream brings go to the
@@ -114,26 +127,29 @@ impl ServerHandle {
     ///
     /// # Errors
     /// [`CallError::IdempotencyFull`], [`CallError::Closed`].
-    pub fn open_journal(&self, number: u64) -> Result<(), CallError> {
-        self.command(|owner, now, _| owner.server.open_journal(now, number))?
+    pub async fn open_journal(&self, number: u64) -> Result<(), CallError> {
+        self.command(|owner, now, _| owner.server.open_journal(now, number))??;
+        self.persisted(()).await
     }
 
     /// Applies a call with an id, see [`MapServer::apply`](pathcall_endpoint::map::server::MapServer::apply).
     ///
     /// # Errors
     /// [`CallError`]; then nothing was added.
-    pub fn apply(&self, call: &IdempotentApply) -> Result<ApplyOutcome, CallError> {
+    pub async fn apply(&self, call: &IdempotentApply) -> Result<ApplyOutcome, CallError> {
         let IdempotentApply { journal, attempt, id, completed, pairs, modify } = call;
         let entry = Entry { journal: *journal, attempt, id, completed };
-        self.command(|owner, now, _| owner.server.apply(now, &entry, pairs, *modify))?
+        let outcome = self.command(|owner, now, _| owner.server.apply(now, &entry, pairs, *modify))??;
+        self.persisted(outcome).await
     }
 
     /// Makes a direct call, see [`MapServer::add`](pathcall_endpoint::map::server::MapServer::add).
     ///
     /// # Errors
     /// [`CallError`]; then nothing was added.
-    pub fn add(&self, pairs: &[(Key, i64)], modify: Modify, get: bool) -> Result<Vec<i64>, CallError> {
-        self.command(|owner, _, _| owner.server.add(pairs, modify, get))?
+    pub async fn add(&self, pairs: &[(Key, i64)], modify: Modify, get: bool) -> Result<Vec<i64>, CallError> {
+        let values = self.command(|owner, _, _| owner.server.add(pairs, modify, get))??;
+        self.persisted(values).await
     }
 
     /// Makes a call for a plain gRPC client. Dropping the future cancels the call. `draw_id` gives the id of a new
@@ -169,7 +185,8 @@ impl ServerHandle {
             owner.queries.insert(QueryId(owner.next), reply);
             owner.server.query(now, QueryId(owner.next), keys);
         })?;
-        values.await.unwrap_or(Err(CallError::Closed))
+        let values = values.await.unwrap_or(Err(CallError::Closed))?;
+        self.persisted(values).await
     }
 
     /// Sets new terms, see [`MapServer::renew`](pathcall_endpoint::map::server::MapServer::renew); `element` is the element's address.
@@ -182,8 +199,9 @@ impl ServerHandle {
     }
 
     /// Returns the renewal that a caller needs, see [`MapServer::take_epoch_change`](pathcall_endpoint::map::server::MapServer::take_epoch_change).
-    pub fn take_epoch_change(&self, member: Member) -> Option<EpochChange> {
-        self.command(|owner, _, _| owner.server.take_epoch_change(member)).ok()?
+    pub async fn take_epoch_change(&self, member: Member) -> Option<EpochChange> {
+        let change = self.command(|owner, _, _| owner.server.take_epoch_change(member)).ok()??;
+        self.persisted(change).await.ok()
     }
 
     /// Returns a receiver of notifications that the element's values have become invalid.

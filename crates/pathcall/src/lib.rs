@@ -96,7 +96,7 @@
 
 pub use pathcall_proto::manifest::{self, Manifest};
 pub use pathcall_proto::types;
-pub use pathcall_rpc::{Channel, FilterConflict, Layer};
+pub use pathcall_rpc::{Channel, FilterConflict, Layer, OwnerStore};
 
 /// Certificates of parties, and rules of access.
 pub mod auth {
@@ -147,6 +147,7 @@ pub mod place {
 ///
 /// [`Layer`]: crate::Layer
 pub mod layer {
+    pub use pathcall_rpc::layer::OwnerStoreError;
     pub use pathcall_rpc::layer::builder::{Builder, DEFAULT_ROWS, DEFAULT_WORKERS, LayerError};
     pub use pathcall_rpc::layer::{
         CarriedStats, CloneWorkerStats, DirectStats, LayerService, OwnedApplicationStats, PoolStats, ServerStats,

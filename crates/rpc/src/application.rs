@@ -86,6 +86,11 @@ impl Application {
         }
     }
 
+    /// Whether an owner's store can keep the state: the methods add, read and clear values.
+    pub(crate) fn can_be_stored(&self) -> bool {
+        self.threshold == 0 && !self.takes_locks && self.counted.is_none()
+    }
+
     /// Lanes of one register row.
     pub(crate) fn width(&self) -> u16 {
         (if self.threshold > 0 {

@@ -11,6 +11,7 @@
 //! counts, and values in the element. Both limits of this module are checked before any part of a call is sent.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pathcall_endpoint::map::Key;
@@ -29,17 +30,36 @@ pub(crate) const REQUEST_KEYS_BYTES: usize = 1 << 20;
 pub(crate) const REQUEST_BYTES_MAX: usize = 2 * (KEY_BYTES_MAX + 4096);
 
 /// Numbers of long keys at the server: a key's number is its index.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct KeyNumbers(Mutex<NumberTable>);
 
-#[derive(Debug, Default)]
+impl fmt::Debug for KeyNumbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyNumbers").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
 struct NumberTable {
+    /// Called with each new key, in the order of numbers.
+    keep: Option<Box<dyn Fn(&str) + Send>>,
     numbers: HashMap<Arc<str>, u64>,
     keys: Vec<Arc<str>>,
     bytes: usize,
 }
 
 impl KeyNumbers {
+    /// Loads the keys of a former owner, in the order of their numbers. From now on, `keep` is called with each new key before
+    /// its number is used.
+    pub(crate) fn load<'a>(&self, keys: impl Iterator<Item = &'a str>, keep: impl Fn(&str) + Send + 'static) {
+        let mut table = self.table();
+        for key in keys {
+            // The former owner had the same limit.
+            let _ = table.number(key, usize::MAX);
+        }
+        table.keep = Some(Box::new(keep));
+    }
+
     /// Numbers of these keys; assigns new ones to unknown keys. If there is not enough room for all of them, the first
     /// keys still get their numbers, and a repeated request finds them.
     pub(crate) fn number(&self, app: &str, keys: &[String]) -> Result<Vec<u64>, Status> {
@@ -100,6 +120,9 @@ impl NumberTable {
         let bytes = self.bytes + key.len() + OVERHEAD;
         if bytes > limit {
             return None;
+        }
+        if let Some(keep) = &self.keep {
+            keep(key);
         }
         let (number, key) = (self.keys.len() as u64, Arc::<str>::from(key));
         self.numbers.insert(Arc::clone(&key), number);
@@ -175,6 +198,21 @@ mod tests {
         assert_eq!(names.long(Key::numbered(7)), None);
         let short = Key::from("short");
         assert_eq!((names.short(&short), names.long(short.clone())), (short.clone(), Some(short)));
+    }
+
+    #[test]
+    fn loaded_keys_keep_their_numbers() {
+        let (first, kept) = (KeyNumbers::default(), Arc::new(Mutex::new(Vec::new())));
+        let keep = Arc::clone(&kept);
+        first.load(std::iter::empty(), move |key: &str| keep.lock().unwrap().push(key.to_owned()));
+        let keys = [key("a", 5000), key("b", 2000)];
+        let numbers = first.number("app", &keys).unwrap();
+        assert_eq!(first.number("app", &keys).unwrap(), numbers);
+        let (next, kept) = (KeyNumbers::default(), kept.lock().unwrap().clone());
+        assert_eq!(kept, keys);
+        next.load(kept.iter().map(String::as_str), |_| {});
+        let more = [key("c", 3000), keys[1].clone(), keys[0].clone()];
+        assert_eq!(next.number("app", &more).unwrap(), [2, numbers[1], numbers[0]]);
     }
 
     #[test]

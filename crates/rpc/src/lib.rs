@@ -43,4 +43,4 @@ pub use application::FilterConflict;
 pub use channel::Channel;
 pub use headers::{CALL_ID, COST, PUSHBACK, ROLE};
 pub use key_numbers::{KEY_BYTES_MAX, LONG_KEYS_BYTES_MAX};
-pub use layer::Layer;
+pub use layer::{Layer, OwnerStore};

@@ -31,6 +31,7 @@ mod message;
 mod otel;
 #[cfg(feature = "otel")]
 mod otel_metrics;
+mod owner_store;
 mod placed;
 mod placed_delegated;
 mod plain_callers;

@@ -287,6 +287,7 @@ pub fn join(path: &str) -> JoinRequest {
         incarnation: 5,
         flows: 1,
         method: path.into(),
+        ..JoinRequest::default()
     }
 }
 

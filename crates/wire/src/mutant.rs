@@ -55,6 +55,14 @@ macro_rules! mutants {
 
 mutants! {
     map {
+        /// An owner with a store acknowledges before the store has the change.
+        AckBeforePersist,
+        /// The store of an owner has no frames of committed generations.
+        CommittedFramesNotStored,
+        /// An owner that takes over forgets which notices a caller has not confirmed.
+        NoticeForgotten,
+        /// A snapshot of an owner has no repeat filters.
+        SnapshotWithoutFrames,
         /// The element treats each frame as new.
         ElementRepeats,
         /// The element treats a repeat that is a window late as the last frame of its window position.

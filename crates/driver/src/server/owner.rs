@@ -9,9 +9,11 @@ use tokio::sync::{oneshot, watch};
 use super::EpochInvalidated;
 use crate::carrier::{CarriedStats, Carrier};
 use crate::endpoint_driver::StateMachine;
+use crate::store::{StoreState, StoreThread};
 use pathcall_endpoint::map::client::CallId;
+use pathcall_endpoint::map::server::durable::ResumeSecret;
 use pathcall_endpoint::map::server::lone::LoneCallers;
-use pathcall_endpoint::map::server::{Event, Joined, MapServer, Member, Permissions, QueryId, QueryResult, ServerConfig};
+use pathcall_endpoint::map::server::{Event, Joined, MapServer, Member, Permissions, QueryId, QueryResult};
 use pathcall_endpoint::map::{CallError, Dest, FrameSink, Output};
 use pathcall_endpoint::tables::FixedHashMap;
 
@@ -32,6 +34,9 @@ pub(super) struct Owner {
     pub(super) joining: Vec<JoinRequest>,
     pub(super) next: u64,
     pub(super) terms: u64,
+    /// Writer of the owner's state, if it has a store, and the number of snapshots so far.
+    pub(super) store: Option<StoreThread>,
+    snapshots: u64,
     /// Latest notification that the element's values have become invalid.
     pub(super) invalidated: watch::Sender<Option<EpochInvalidated>>,
 }
@@ -42,6 +47,7 @@ pub(super) struct JoinRequest {
     pub(super) may: Permissions,
     /// Source and destination of the caller's frames.
     pub(super) address: Option<SocketAddr>,
+    pub(super) secret: ResumeSecret,
     pub(super) reply: oneshot::Sender<Result<Joined, CallError>>,
 }
 
@@ -74,13 +80,13 @@ impl<F: FnMut(SocketAddr, &[u8])> FrameSink for FrameRouter<'_, F> {
 
 impl Owner {
     pub(super) fn new(
-        config: ServerConfig,
+        server: MapServer,
         key: Option<TokenKey>,
         element: Option<SocketAddr>,
         invalidated: watch::Sender<Option<EpochInvalidated>>,
     ) -> Self {
         Self {
-            server: MapServer::new(config).authenticate(key),
+            server,
             element,
             members: FixedHashMap::default(),
             carriers: FixedHashMap::default(),
@@ -91,7 +97,35 @@ impl Owner {
             joining: Vec::new(),
             next: 0,
             terms: 0,
+            store: None,
+            snapshots: 0,
             invalidated,
+        }
+    }
+
+    /// Handles what the store has reached: outputs that have waited for it leave.
+    pub(super) fn on_store(&mut self, state: &StoreState) {
+        if state.failure.is_some() {
+            // Nothing that waits ever leaves.
+            self.store = None;
+            return;
+        }
+        self.server.on_persisted(state.persisted);
+        if state.snapshots_wanted > self.snapshots {
+            self.snapshots = state.snapshots_wanted;
+            self.hand_over_changes();
+            if let Some(store) = &self.store {
+                store.replace(self.server.snapshot());
+            }
+        }
+    }
+
+    /// Hands all changes so far over to the store.
+    fn hand_over_changes(&mut self) {
+        if let Some(store) = &self.store
+            && let Some(batch) = self.server.take_batch()
+        {
+            store.append(batch);
         }
     }
 
@@ -102,13 +136,14 @@ impl Owner {
     /// Admits waiting callers, in the order of their requests.
     fn admit_waiting(&mut self, now: Instant) {
         while !self.joining.is_empty() && self.server.can_admit() {
-            let JoinRequest { member, may, address, reply } = self.joining.remove(0);
+            let JoinRequest { member, may, address, secret, reply } = self.joining.remove(0);
             if reply.is_closed() {
                 continue;
             }
             let joined = self.server.join(now, member);
             if joined.is_ok() {
                 self.server.set_permissions(member.endpoint, member.incarnation, may);
+                self.server.set_secret(member.endpoint, secret);
             }
             if let (Ok(_), Some(address)) = (&joined, address) {
                 self.members.insert(member.endpoint, address);
@@ -168,6 +203,7 @@ impl StateMachine for Owner {
             !carrier.is_over()
         });
         self.carried.open = self.carriers.len() as u64;
+        self.hand_over_changes();
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -189,5 +225,6 @@ impl StateMachine for Owner {
         self.queries.clear();
         self.lone_calls.clear();
         self.joining.clear();
+        self.store = None;
     }
 }

@@ -43,6 +43,16 @@ impl FlowRepeatFilter {
             std::cmp::Ordering::Less => SeqClass::Stale,
         }
     }
+
+    /// Records a number that took effect at a former owner.
+    pub(crate) fn record(&mut self, slot: u32, seq: u32) {
+        self.classify(slot, seq);
+    }
+
+    /// Slot and number of the last frame at each window position.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.flows.iter().flat_map(|(slot, seqs)| seqs.iter().filter(|seq| **seq > 0).map(move |seq| (*slot, *seq)))
+    }
 }
 
 #[cfg(test)]

@@ -802,6 +802,14 @@ pub struct JoinRequest {
     /// HTTP/2 path of the method that will be called.
     #[prost(string, tag = "6")]
     pub method: ::prost::alloc::string::String,
+    /// Set by a caller whose owner has ended: its endpoint, the epoch that it knows, and the secret of its session. It
+    /// continues with the owner that has taken over.
+    #[prost(uint32, tag = "7")]
+    pub resumed_endpoint: u32,
+    #[prost(uint32, tag = "8")]
+    pub known_epoch: u32,
+    #[prost(bytes = "vec", tag = "9")]
+    pub session: ::prost::alloc::vec::Vec<u8>,
 }
 /// Grant of a membership to a caller.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -871,6 +879,12 @@ pub struct JoinGrant {
     /// Upper half of the fencing tokens of locks that the element grants.
     #[prost(uint32, tag = "31")]
     pub lock_era: u32,
+    /// The owner's state is in a store: when the owner ends, the caller can continue with the owner that takes over.
+    #[prost(bool, tag = "32")]
+    pub resumable: bool,
+    /// Id of the owner's state, which an owner that takes over has, too. Without a store, the owner's incarnation.
+    #[prost(uint32, tag = "33")]
+    pub state_id: u32,
 }
 /// Request of a member for admission to methods.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

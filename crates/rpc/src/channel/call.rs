@@ -122,6 +122,7 @@ impl Inner {
     ) -> Result<http::Response<Body>, Status> {
         self.counters.direct.add();
         let session = application.session(method, &parts.headers, &self.transport).await?;
+        session.continued().await;
         application.check_loss(method, &session)?;
         mark(&mut parts.headers, headers::DIRECT, &session, deadline);
         let began = Instant::now();

@@ -13,8 +13,10 @@
 //! and the server has the values that only the element had.
 
 mod admissions;
+mod carry;
 mod guards;
 mod join;
+mod resume;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,13 +35,13 @@ use tokio::time::sleep;
 use tonic::{Code, Status};
 
 use super::builder::ChannelOptions;
-use super::paths::{MeasuredPaths, PathChoice, ServerLocation};
+use super::paths::{CallPath, MeasuredPaths, PathChoice, ServerLocation};
 use super::stats::{ApplicationStats, CarriedStats, Counter, sum, sum_carried};
 use super::transport::Transport;
 use crate::application::Application;
 use crate::key_numbers::KnownKeyNumbers;
 use crate::request::Request;
-use crate::{headers, status};
+use crate::{headers, process_timeout, status};
 use admissions::Admissions;
 pub(super) use guards::{LockReleaseGuard, SumCancelGuard};
 use join::JoinAttempt;
@@ -49,6 +51,9 @@ use join::JoinAttempt;
 const LINGER: Duration = Duration::from_secs(1);
 /// Interval at which the end of its calls is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Time in which the end of a connection is noticed, when a later connection exists.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Application of a channel, with its current session.
 #[derive(Debug)]
@@ -132,9 +137,12 @@ impl ChannelApplication {
         self.joins.add();
         let (admissions, over) = (Arc::clone(&session.admissions), session.over.subscribe());
         tokio::spawn(admissions.renew(over, self.application.name, transport.clone()));
-        let (application, over) = (Arc::downgrade(self), session.over.subscribe());
-        let server = (Arc::clone(&session.admissions), transport.clone());
-        tokio::spawn(leave_at_shutdown(application, session.incarnation, over, server));
+        // A session that can continue waits for another server instead.
+        if session.suspended.is_none() {
+            let (application, over) = (Arc::downgrade(self), session.over.subscribe());
+            let server = (Arc::clone(&session.admissions), transport.clone());
+            tokio::spawn(leave_at_shutdown(application, session.incarnation, over, server));
+        }
         *lock(&self.current) = Some(Arc::clone(&session));
         Ok(session)
     }
@@ -143,7 +151,13 @@ impl ChannelApplication {
     pub(super) fn choose_path(&self, method: &Method, message: &Bytes, len: usize, has_id: bool) -> PathChoice {
         let pinned = self.options.path.unwrap_or(method.map_path);
         PathChoice::without_measurement(method, pinned, len, has_id).unwrap_or_else(|| {
-            let server = lock(&self.current).as_ref().map_or(ServerLocation::OtherHost, |session| session.location());
+            let current = lock(&self.current);
+            if current.as_ref().is_some_and(|session| session.suspended.is_some()) {
+                // Frames are repeated at another server, where each takes effect once; a direct call fails.
+                return PathChoice::only(CallPath::Frames);
+            }
+            let server = current.as_ref().map_or(ServerLocation::OtherHost, |session| session.location());
+            drop(current);
             // The caller of a malformed message gets its error from the path.
             let values = || Request::new(method, message).ok().and_then(|request| request.typed).map_or(0, |t| t.len());
             lock(&self.measured).entry(method.path).or_insert_with(MeasuredPaths::new).choose(len, server, values)
@@ -317,8 +331,10 @@ pub(super) struct MapSession {
     endpoint: u32,
     incarnation: u32,
     admissions: Arc<Admissions>,
-    /// Incarnation of the server.
+    /// Id of the server's state: its incarnation, unless the state is in a store.
     pub(super) server: u32,
+    /// If the session continues with another server when this one ends: whether it waits for that server.
+    suspended: Option<watch::Receiver<bool>>,
     /// Whether the frames go by an element.
     by_element: Arc<AtomicBool>,
     /// Whether the server is on this host.
@@ -372,6 +388,23 @@ impl MapSession {
     /// Adds the secret to a call's metadata.
     pub(super) fn prove(&self, headers: &mut HeaderMap) {
         headers.extend(self.admissions.header().map(|secret| (headers::SESSION, secret.clone())));
+    }
+
+    /// Waits while the session waits for another server.
+    pub(super) async fn continued(&self) {
+        if let Some(mut suspended) = self.suspended.clone() {
+            // The sender is dropped when the session ends.
+            let _ = suspended.wait_for(|suspended| !suspended).await;
+        }
+    }
+
+    /// Whether the session, which its server does not know, continues with another server. Waits for that.
+    async fn continues_elsewhere(&self) -> bool {
+        let Some(mut suspended) = self.suspended.clone() else { return false };
+        let lost = process_timeout::timeout(NOTICE_TIMEOUT, suspended.wait_for(|suspended| *suspended)).await;
+        let lost = lost.is_ok_and(|lost| lost.is_ok());
+        self.continued().await;
+        lost && !self.is_over()
     }
 
     fn is_over(&self) -> bool {

@@ -6,23 +6,24 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pathcall_auth::{ConnectTargetError, Security};
+use pathcall_auth::Security;
 use pathcall_driver::link::{Link, SharingRole};
 pub use pathcall_endpoint::map::lease::DEFAULT_LEASE;
 use pathcall_endpoint::map::server::KEY_MEMORY;
 use pathcall_proto::manifest::{Manifest, MapPath};
 use pathcall_wire::TokenKey;
-use rand::rngs::SysError;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::codegen::BoxFuture;
 
+pub use super::error::LayerError;
 use super::owned_application::OwnedApplication;
-use super::place::{PlaceOptions, PlaceSetupError};
+use super::place::PlaceOptions;
 use super::pool::{PoolMember, PoolMemberConfig};
 use super::registration::{ControllerLink, OwnerRegistration};
+use super::store::{self, OwnerStore};
 use super::{Inner, Layer};
-use crate::application::{Catalogue, FilterConflict};
+use crate::application::Catalogue;
 use crate::delegate::respond::DelegateDefaults;
 use crate::delegate::trace::SharedTraceSink;
 use crate::delegate::{RunningHandlers, TraceSink};
@@ -71,52 +72,7 @@ pub struct Builder {
     placing: Option<PlaceOptions>,
     maps: bool,
     admitted_for: Duration,
-}
-
-/// Error of [`Builder::build`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LayerError {
-    /// The manifests contradict each other.
-    #[error(transparent)]
-    Manifest(#[from] FilterConflict),
-    /// The controller's address is invalid.
-    #[error(transparent)]
-    Controller(#[from] ConnectTargetError),
-    /// No UDP port for an application's map frames.
-    #[error("cannot open a UDP port for {app} on {address}: {source}")]
-    Bind {
-        /// The `AppName`.
-        app: &'static str,
-        /// Requested address.
-        address: SocketAddr,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// The system has no random bytes for the key that signs map frames.
-    #[error("no random bytes for the key of the map frames of {app}: {source}")]
-    Randomness {
-        /// The `AppName`.
-        app: &'static str,
-        /// Error of the system.
-        source: SysError,
-    },
-    /// The system has no random bytes for the key that signs delegated messages.
-    #[error("no random bytes for the key of delegated messages: {0}")]
-    NoNodeKey(SysError),
-    /// Methods cannot be placed on this host.
-    #[error(transparent)]
-    Place(#[from] PlaceSetupError),
-    /// The controller does not give the application to this server.
-    #[error("the controller at {controller} refused {app}: {reason}")]
-    Refused {
-        /// The `AppName`.
-        app: &'static str,
-        /// Address of the controller.
-        controller: String,
-        /// Reason: another live server owns the name, or its filters differ.
-        reason: String,
-    },
+    store: Option<OwnerStore>,
 }
 
 impl Builder {
@@ -143,7 +99,15 @@ impl Builder {
             placing: None,
             maps: true,
             admitted_for: DEFAULT_ADMISSION,
+            store: None,
         }
+    }
+
+    /// Keeps the state of applications that add, read and clear values in this store. While another server is the owner,
+    /// [`build`](Self::build) waits: this server is its standby, and continues with its state when it ends.
+    pub fn store(mut self, store: OwnerStore) -> Self {
+        self.store = Some(store);
+        self
     }
 
     /// Sets the validity of an admission: for this time the services' interceptors and layers are not asked again about
@@ -304,11 +268,19 @@ impl Builder {
             for (name, application) in self.catalogue.applications()?.into_iter().filter(|_| self.maps) {
                 let key = if self.authenticates() { Some(draw_key(name)?) } else { None };
                 let application = self.path.map_or(application, |path| application.with_path(path));
+                let failed = |source| LayerError::Store { app: name, source };
+                let open = match &self.store {
+                    Some(store) => store::open(store, &application).await.map_err(failed)?,
+                    None => None,
+                };
                 let owned =
                     OwnedApplication::new(application, self.bind(name)?, self.lease, key, self.rows, self.key_memory);
                 if let Some(controller) = &controller {
                     let owner = OwnerRegistration::new(controller.clone(), Arc::clone(&owned), self.advertise.clone());
                     registrations.spawn(owner.register().await?);
+                }
+                if let Some(open) = open {
+                    owned.continue_from(open).map_err(failed)?;
                 }
                 applications.insert(name, owned);
             }

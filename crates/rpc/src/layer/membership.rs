@@ -1,28 +1,33 @@
 //! Membership of a caller in an application: its join, the stream that holds it, and the updates of its grant.
 
+mod resume;
+mod updates;
+
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pathcall_endpoint::map::server::{Joined, Member, Permissions};
-use pathcall_endpoint::map::{CallError, CommittedFrame, EpochChange};
+use pathcall_endpoint::map::{CallError, CommittedFrame};
 use pathcall_proto::manifest::Method;
 use pathcall_proto::v1::{
     AppliedFrame, EndpointGrant, JoinGrant, JoinRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::Stream;
 use tonic::Status;
 
 use super::Inner;
-use super::owned_application::{ActiveApplication, MEMBERS_MAX, OwnedApplication, UnregisteredMember};
+use super::owned_application::{ActiveApplication, MEMBERS_MAX, OwnedApplication};
 use super::registration::{ANSWER_TIMEOUT, ControllerLink, no_answer};
 use super::sessions::{CallerSession, SessionId};
 use crate::process_timeout::{self, TimeBudget};
 use crate::status;
+use resume::end_with_owner;
+use updates::MembershipUpdates;
 
 /// Maximum number of flows of a caller.
 const FLOWS_MAX: u32 = 64;
@@ -53,27 +58,55 @@ impl JoiningCaller {
         };
         let terms = owned.terms.subscribe();
         let active = owned.ensure_active();
+        let resumed = self.request.resumed_endpoint;
+        let id = if resumed == 0 { rand::random() } else { self.check_secret(owned, &active)? };
         // An element does not know permissions: a caller that may not call all methods is not registered with it.
         let all = inner.catalogue.methods_of(owned.application.name);
         let all_methods = all.into_iter().all(|method| self.admitted.iter().any(|one| one.path == method.path));
         let controller = inner.controller.as_ref().filter(|_| all_methods && self.address.is_some());
         let registered = self.register(&mut membership, controller, &active, owned).await;
-        let endpoint = registered.as_ref().map_or_else(|| owned.own_id(), |grant| grant.endpoint);
-        let release = ReleaseEndpointRequest { gaid: active.gaid, endpoint, server: 0 };
-        membership.registered = controller.map(|controller| (controller.clone(), release));
+        // A caller that resumes keeps its id.
+        let registered = registered.filter(|grant| resumed == 0 || grant.endpoint == resumed);
+        let endpoint = match resumed {
+            0 => registered.as_ref().map_or_else(|| owned.own_id(), |grant| grant.endpoint),
+            resumed => resumed,
+        };
         let member = self.member(endpoint, registered.as_ref(), &active);
-        membership.member = Some((active.clone(), endpoint));
+        let hold = |membership: &mut Membership| {
+            let release = ReleaseEndpointRequest { gaid: active.gaid, endpoint, server: 0 };
+            membership.registered = controller.map(|controller| (controller.clone(), release));
+            membership.member = Some((active.clone(), endpoint));
+        };
         let caller = (endpoint, self.request.incarnation);
         let session = CallerSession::new(caller, active.clone(), &self.admitted, all_methods);
-        let joined = self.enter(owned, &active, member, session.permissions()).await?;
-        let (id, session) = owned.sessions.begin(session);
+        let (joined, change) = if resumed == 0 {
+            hold(&mut membership);
+            (self.enter(owned, &active, member, session.permissions(), id).await?, None)
+        } else {
+            // Another attempt of the same caller may have been faster, and holds the membership then.
+            let resumed = self.resume(owned, &active, member, session.permissions(), id).await?;
+            hold(&mut membership);
+            resumed
+        };
+        let session = owned.sessions.begin(id, session);
         membership.session = Some(id);
         let admitted = self.admitted.iter().map(|method| method.path.to_owned()).collect();
         let grant = JoinGrant {
             session: id.to_vec(),
             admitted_methods: admitted,
             admission_ms: u64::try_from(inner.admitted_for.as_millis()).unwrap_or(u64::MAX),
+            resumable: owned.is_stored(),
+            state_id: owned.state_id(),
             ..self.grant(owned, &active, member, joined)
+        };
+        let first = grant.clone();
+        let grant = match change {
+            Some(change) => JoinGrant {
+                committed_generation: change.committed,
+                applied_frames: applied_frames(change.applied),
+                ..grant
+            },
+            None => grant,
         };
         let (tell, grants) = mpsc::channel(1);
         let (end_sender, end) = mpsc::channel(1);
@@ -87,13 +120,14 @@ impl JoiningCaller {
             owned: Arc::clone(owned),
             unregistered: (controller.is_some() && registered.is_none()).then(|| owned.unregistered()),
             member,
-            first: grant.clone(),
+            first,
             known: active.terms,
             terms,
         };
         let mut follow = JoinSet::new();
         follow.spawn(following.run(tell));
-        follow.spawn(session.watch(inner.admitted_for, end_sender));
+        follow.spawn(session.watch(inner.admitted_for, end_sender.clone()));
+        follow.spawn(end_with_owner(owned.ended.subscribe(), end_sender));
         let closed = Box::pin(async move { closed.wait_for(|closed| *closed).await.map(drop).unwrap_or_default() });
         Ok(GrantStream { grant: Some(grant), grants, end, closed, _follow: follow, _membership: membership })
     }
@@ -121,7 +155,8 @@ impl JoiningCaller {
         owned: &OwnedApplication,
     ) -> Option<EndpointGrant> {
         // Also without memory: if memory is granted later, the caller keeps its id.
-        let registered = membership.register(controller?, self.request_for(active, self.address?, 0)).await;
+        let request = self.request_for(active, self.address?, self.request.resumed_endpoint);
+        let registered = membership.register(controller?, request).await;
         registered.inspect_err(|error| self.works_in_software(owned, error)).ok()
     }
 
@@ -136,12 +171,13 @@ impl JoiningCaller {
         active: &ActiveApplication,
         member: Member,
         may: Permissions,
+        secret: SessionId,
     ) -> Result<Joined, Status> {
         let mut budget = TimeBudget::new(WORKER_TIMEOUT);
         loop {
             let mut left = std::pin::pin!(owned.left.notified());
             left.as_mut().enable();
-            let error = match active.handle.join(member, may, self.address).await {
+            let error = match active.handle.join(member, may, self.address, secret).await {
                 Ok(joined) => return Ok(joined),
                 Err(error) => error,
             };
@@ -305,116 +341,8 @@ impl Stream for GrantStream {
     }
 }
 
-/// Task that notifies a member of new terms.
-struct MembershipUpdates {
-    caller: JoiningCaller,
-    inner: Weak<Inner>,
-    owned: Arc<OwnedApplication>,
-    /// Set while the member is not registered: the controller was unreachable or refused.
-    unregistered: Option<UnregisteredMember>,
-    member: Member,
-    first: JoinGrant,
-    /// Number of the terms that the member has.
-    known: u64,
-    terms: watch::Receiver<u64>,
-}
-
-impl MembershipUpdates {
-    async fn run(mut self, grants: mpsc::Sender<JoinGrant>) {
-        loop {
-            if !self.changed().await {
-                return;
-            }
-            let active = self.owned.ensure_active();
-            self.known = active.terms;
-            let Some(grant) = self.new_grant(&active).await else { continue };
-            if grants.send(grant).await.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Waits for new terms; false when there will be none. Meanwhile tries to register an unregistered member: then all
-    /// members continue under another epoch.
-    async fn changed(&mut self) -> bool {
-        let (known, mut pause) = (self.known, REGISTER_PAUSE.0);
-        loop {
-            let changed = self.terms.wait_for(|terms| *terms != known);
-            if self.unregistered.is_none() {
-                return changed.await.is_ok();
-            }
-            if let Ok(changed) = tokio::time::timeout(pause, changed).await.map(|terms| terms.is_ok()) {
-                return changed;
-            }
-            pause = (pause * 2).min(REGISTER_PAUSE.1);
-            let active = self.owned.ensure_active();
-            if active.memory.is_some() && matches!(self.register(&active).await, Some(Ok(_))) {
-                self.owned.on_controller_reached();
-            }
-        }
-    }
-
-    /// New grant of the member; `None` if the terms have changed again.
-    async fn new_grant(&mut self, active: &ActiveApplication) -> Option<JoinGrant> {
-        let answer = if active.memory.is_some() { self.register(active).await } else { None };
-        let registered = answer.and_then(|answer| self.note_registration(answer));
-        // A caller counts its flows from its first slot: fewer slots than flows cannot be used.
-        let registered = registered.filter(|grant| grant.flows >= self.member.flows);
-        let member = self.caller.member(self.member.endpoint, registered.as_ref(), active);
-        let EpochChange { epoch, element, slot_base, era, committed, applied } =
-            active.handle.take_epoch_change(member)?;
-        let memory = active.memory.as_ref().filter(|_| element);
-        let applied = applied.into_iter().map(|CommittedFrame { flow, seq, overflowed_lanes }| AppliedFrame {
-            flow,
-            seq,
-            overflowed_lanes,
-        });
-        Some(JoinGrant {
-            epoch,
-            slot_base,
-            lock_era: era.number(),
-            element_address: memory.map(|memory| memory.element.to_string()).unwrap_or_default(),
-            committed_generation: committed,
-            applied_frames: applied.collect(),
-            ..self.first.clone()
-        })
-    }
-
-    /// Processes the controller's answer; a refused member is unregistered.
-    fn note_registration(&mut self, answer: Result<EndpointGrant, Status>) -> Option<EndpointGrant> {
-        match answer {
-            Ok(grant) => {
-                self.unregistered = None;
-                Some(grant)
-            }
-            Err(error) => {
-                if self.unregistered.is_none() {
-                    self.caller.works_in_software(&self.owned, &error);
-                    self.unregistered = Some(self.owned.unregistered());
-                }
-                None
-            }
-        }
-    }
-
-    /// Registers the member with the element under its id; `None` if this is not possible.
-    async fn register(&self, active: &ActiveApplication) -> Option<Result<EndpointGrant, Status>> {
-        let controller = self.inner.upgrade()?.controller.clone()?;
-        let request = self.caller.request_for(active, self.caller.address?, self.member.endpoint);
-        for _ in 0..2 {
-            let grant = match controller.register(request.clone()).await {
-                Ok(grant) if grant.endpoint != request.endpoint => grant,
-                answer => return Some(answer),
-            };
-            // The controller has registered the member under another id, which was never used because the answer came
-            // too late. If it does so again after the release, another endpoint has the member's id.
-            let release = ReleaseEndpointRequest { gaid: active.gaid, endpoint: grant.endpoint, server: 0 };
-            if let Err(error) = controller.release(release).await {
-                return Some(Err(error));
-            }
-        }
-        let application = self.owned.application.name;
-        tracing::warn!(application, "a caller works in software: the controller has assigned its id to another caller");
-        None
-    }
+/// Frames for a grant.
+fn applied_frames(applied: Vec<CommittedFrame>) -> Vec<AppliedFrame> {
+    let frame = |CommittedFrame { flow, seq, overflowed_lanes }| AppliedFrame { flow, seq, overflowed_lanes };
+    applied.into_iter().map(frame).collect()
 }

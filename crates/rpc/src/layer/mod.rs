@@ -14,11 +14,12 @@
 //! `builder` starts the layer; `service` dispatches calls. `admission` passes callers through the services' own checks,
 //! before they have any effect; `sessions` has the admitted callers. `peer_service` serves the requests of channels, and
 //! `membership` holds the joined ones; `owned_application` has an application and its map; `registration` registers at
-//! the controller; `plain` makes calls of plain gRPC clients; `pool` has the queue of cloned calls; `carried_frames` receives map frames over HTTP/2.
+//! the controller; `store` keeps the state; `plain` makes calls of plain gRPC clients; `pool` has the queue of cloned calls; `carried_frames` receives map frames over HTTP/2.
 
 mod admission;
 pub mod builder;
 mod carried_frames;
+mod error;
 mod membership;
 mod owned_application;
 mod peer_service;
@@ -28,6 +29,7 @@ mod pool;
 mod registration;
 mod service;
 mod sessions;
+mod store;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,6 +55,7 @@ use self::pool::PoolMember;
 pub use self::pool::{CloneWorkerStats, PoolStats};
 use self::registration::ControllerLink;
 pub use self::service::{LayerService, Services};
+pub use self::store::{OwnerStore, OwnerStoreError};
 use crate::application::Catalogue;
 use crate::delegate::RunningHandlers;
 use crate::delegate::respond::DelegateDefaults;
@@ -142,6 +145,8 @@ pub struct OwnedApplicationStats {
     pub members: usize,
     /// Whether an element takes part.
     pub element: bool,
+    /// Whether the state is in a store.
+    pub stored: bool,
     /// Reason of this server for using no element; `None` if it uses one that has memory.
     pub no_memory_reason: Option<&'static str>,
     /// Direct calls: keyed additions and queries, each in one gRPC call.

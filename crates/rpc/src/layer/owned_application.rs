@@ -7,23 +7,25 @@
 mod element_choice;
 mod silent_elements;
 mod standalone;
+mod start;
+mod stored;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use pathcall_driver::link::Link;
-use pathcall_driver::server::{EpochInvalidated, EpochInvalidations, ServerHandle};
-use pathcall_endpoint::flow::FlowTiming;
+use pathcall_driver::server::{EpochInvalidated, EpochInvalidations};
 use pathcall_endpoint::map::RegisterGrant;
-use pathcall_endpoint::map::server::{ElementTerms, EvictionPolicy, ServerConfig};
+use pathcall_endpoint::map::server::ElementTerms;
 use pathcall_proto::IDS_END;
 use pathcall_proto::v1::{ApplicationGrant, HeldGrant, MemoryGrant, NoMemoryReason};
 use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
 
 use super::sessions::CallerSessions;
+use super::store::OwnerEnd;
 use super::{DirectStats, OwnedApplicationStats};
 use crate::application::Application;
 use crate::key_numbers::KeyNumbers;
@@ -65,6 +67,10 @@ pub(super) struct OwnedApplication {
     silent: Mutex<SilentElements>,
     /// Maximum memory of keys, bytes.
     key_memory: usize,
+    /// Id of the state in a store, if it is in one.
+    state_id: OnceLock<u32>,
+    /// Reason for which the state cannot be stored any more.
+    pub(super) ended: watch::Sender<OwnerEnd>,
     /// Notified when a member leaves: there may be room for a worker.
     pub(super) left: Notify,
     /// Number of the current terms; members follow it.
@@ -151,6 +157,8 @@ impl OwnedApplication {
             silent: Mutex::default(),
             key_numbers: KeyNumbers::default(),
             key_memory,
+            state_id: OnceLock::new(),
+            ended: watch::Sender::new(None),
             left: Notify::new(),
             terms: watch::Sender::new(0),
             ask_anew: Notify::new(),
@@ -292,7 +300,10 @@ impl OwnedApplication {
                 let Some(link) = link.take() else {
                     unreachable!("the link is taken here only, and the phase changes below under the same lock");
                 };
-                self.start(link, grant.as_ref())
+                match self.start(link, grant.as_ref(), None) {
+                    Ok(active) => active,
+                    Err(_) => unreachable!("only a store fails, and an application with one starts with its layer"),
+                }
             }
         };
         *phase = Phase::Active(active.clone());
@@ -328,59 +339,8 @@ impl OwnedApplication {
         let members = self.members.load(Ordering::Relaxed);
         let (name, no_memory_reason) = (self.application.name, self.no_memory_reason().text());
         let [direct, plain] = *self.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        OwnedApplicationStats { name, members, element, no_memory_reason, direct, plain, map, carried }
-    }
-
-    fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> ActiveApplication {
-        let key = grant.and_then(key_of).or(self.own_key);
-        let memory = grant.and_then(|grant| self.usable_memory(grant, key));
-        let registers = memory.as_ref().and_then(ElementMemory::registers);
-        if grant.is_some_and(|grant| grant.memory.is_some()) && !self.choice.uses_element() {
-            // Another application can use the memory.
-            self.ask_anew.notify_one();
-        }
-        if grant.is_some_and(|grant| grant.memory.is_none()) && self.choice.uses_element() {
-            let application = self.application.name;
-            tracing::warn!(application, "working in software: no element has memory left (`pathcall status` shows it)");
-        }
-        let standalone = || (rand::random_range(1..IDS_END), self.standalone_epoch.number, self.own_id());
-        let (gaid, epoch, endpoint) = grant.map_or_else(standalone, |grant| (grant.gaid, grant.epoch, grant.endpoint));
-        let opens = (grant.is_none() && self.application.takes_locks).then_some(self.standalone_epoch.ends_at);
-        // All fields are written, so that the compiler names a forgotten one.
-        let config = ServerConfig {
-            gaid,
-            epoch,
-            endpoint,
-            incarnation: self.incarnation,
-            grant: registers,
-            threshold: self.application.threshold,
-            clear: self.application.clear,
-            mapping: self.application.mapping,
-            acked: self.application.acked,
-            locks: self.application.locks,
-            votes: self.application.votes,
-            eviction: Some(EvictionPolicy::default()),
-            key_memory: self.key_memory,
-            width: self.application.width(),
-            lease: self.lease,
-            timing: FlowTiming::default(),
-        };
-        let driver = ServerHandle::spawn(config, key, link, memory.as_ref().map(|memory| memory.element));
-        let handle = DelayedHandle::new(driver, opens);
-        tokio::spawn(watch_element(self.this.clone(), handle.epoch_invalidations()));
-        ActiveApplication { handle, gaid, epoch, endpoint, key, memory, terms: 0 }
-    }
-
-    /// The granted memory, if it is useful, and if its element has the key of the application's frames: an element with another key, or
-    /// none, would drop them all.
-    fn usable_memory(&self, grant: &ApplicationGrant, key: Option<TokenKey>) -> Option<ElementMemory> {
-        let memory = ElementMemory::new(grant).filter(|_| self.choice.uses_element())?;
-        if key_of(grant) != key {
-            let application = self.application.name;
-            tracing::warn!(application, "the controller grants an element without the key that signs map frames");
-            return None;
-        }
-        Some(memory)
+        let stored = self.is_stored();
+        OwnedApplicationStats { name, members, element, stored, no_memory_reason, direct, plain, map, carried }
     }
 
     /// Held briefly, by code that does not panic.
@@ -397,10 +357,6 @@ impl Drop for UnregisteredMember {
     fn drop(&mut self) {
         self.0.unregistered_members.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn key_of(grant: &ApplicationGrant) -> Option<TokenKey> {
-    grant.token_key.map(|key| TokenKey::new(key.into()))
 }
 
 /// Continues without the element whenever its state is invalid, as long as the application exists.

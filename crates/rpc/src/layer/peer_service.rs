@@ -115,11 +115,13 @@ impl Peer for PeerService {
         caller::check(request.extensions(), &request.get_ref().application)?;
         let NumberKeysRequest { application, filter_digest, server_incarnation, keys, session } = request.into_inner();
         let owned = self.application(&application, filter_digest)?;
-        if owned.incarnation != server_incarnation {
+        if owned.state_id() != server_incarnation {
             return Err(Status::unavailable(format!("the server of {application} has restarted")));
         }
         owned.sessions.find(&session)?;
         let numbers = owned.key_numbers.number(owned.application.name, &keys)?;
+        let handle = owned.ensure_active().handle;
+        handle.persisted(()).await.map_err(|error| status::of_join(&error))?;
         Ok(Response::new(NumberKeysReply { numbers }))
     }
 
@@ -132,8 +134,9 @@ impl Peer for PeerService {
         let owned = self.application(&application, filter_digest)?;
         // Random: a caller that knows the number may write to the journal.
         let journal = rand::random_range(1..=u64::MAX);
-        owned.ensure_active().handle.open_journal(journal).map_err(|error| status::of_join(&error))?;
-        Ok(Response::new(OpenJournalReply { journal, server_incarnation: owned.incarnation }))
+        let handle = owned.ensure_active().handle;
+        handle.open_journal(journal).await.map_err(|error| status::of_join(&error))?;
+        Ok(Response::new(OpenJournalReply { journal, server_incarnation: owned.state_id() }))
     }
 
     async fn apply_call(&self, request: Request<ApplyCallRequest>) -> Result<Response<ApplyCallReply>, Status> {
@@ -149,10 +152,11 @@ impl Peer for PeerService {
         if owned.application.threshold > 0 {
             return Err(Status::invalid_argument("calls of sums over all callers cannot have ids"));
         }
-        let outcome = owned.ensure_active().handle.apply(&call).map_err(|error| status::of_join(&error))?;
+        let handle = owned.ensure_active().handle;
+        let outcome = handle.apply(&call).await.map_err(|error| status::of_join(&error))?;
         Ok(Response::new(ApplyCallReply {
             already_applied: outcome == ApplyOutcome::AlreadyApplied,
-            server_incarnation: owned.incarnation,
+            server_incarnation: owned.state_id(),
         }))
     }
 

@@ -255,16 +255,14 @@ impl Inner {
         admission.admit(method.path, CallerCredentials::of_parts(&parts)).await?;
         let path = method.path;
         let body = Limited::new(body, DIRECT_BYTES_MAX).collect().await.map_err(|error| {
-            Status::out_of_range(format!(
-                "{path}: cannot read a call of up to {DIRECT_BYTES_MAX} bytes: {error}"
-            ))
+            Status::out_of_range(format!("{path}: cannot read a call of up to {DIRECT_BYTES_MAX} bytes: {error}"))
         })?;
         let message = frame::read(&parts.headers, &body.to_bytes(), frame::UNPACKED_MAX)
             .map_err(|error| status::of_frame(method, error))?;
         self.owned(method)?.count_whole(message.len(), kind == FilteredRequest::Plain);
         let request = Request::new(method, &message)?;
         let answer = match method.kind {
-            Kind::Add { .. } => self.add(method, request.typed)?,
+            Kind::Add { .. } => self.add(method, request.typed).await?,
             Kind::Query => {
                 let pairs = self.read(method, request.typed.map(TypedValues::into_keys)).await?;
                 MapAnswer::of(TypedValues::Pairs(pairs))
@@ -280,7 +278,7 @@ impl Inner {
     }
 
     /// Adds the values to the map, all or none.
-    fn add(&self, method: &Method, typed: Option<TypedValues>) -> Result<MapAnswer, Status> {
+    async fn add(&self, method: &Method, typed: Option<TypedValues>) -> Result<MapAnswer, Status> {
         let mut work = MapWork::new(method, typed.unwrap_or(TypedValues::EMPTY));
         let Some(Operation::Add { mut pairs, modify, get, .. }) = work.operation.take() else {
             return Ok(work.answer(method, None));
@@ -290,7 +288,7 @@ impl Inner {
         }
         let owned = self.owned(method)?;
         owned.key_numbers.shorten(method.app, plain::keys_of(&mut pairs))?;
-        let added = owned.ensure_active().handle.add(&pairs, modify, get);
+        let added = owned.ensure_active().handle.add(&pairs, modify, get).await;
         let values = added.map_err(|error| status::of_call(method, &error))?;
         Ok(work.answer(method, get.then_some(Output::Values(values))))
     }

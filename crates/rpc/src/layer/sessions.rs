@@ -36,11 +36,11 @@ pub(super) struct CallerSession {
 type Admitted = BTreeMap<&'static str, (&'static Method, Instant)>;
 
 impl CallerSessions {
-    /// Begins a session.
-    pub(super) fn begin(&self, session: CallerSession) -> (SessionId, Arc<CallerSession>) {
-        let (id, session) = (rand::random(), Arc::new(session));
+    /// Begins a session with this secret.
+    pub(super) fn begin(&self, id: SessionId, session: CallerSession) -> Arc<CallerSession> {
+        let session = Arc::new(session);
         self.lock().insert(id, Arc::clone(&session));
-        (id, session)
+        session
     }
 
     pub(super) fn end(&self, id: &SessionId) {

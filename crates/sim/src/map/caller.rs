@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient};
+use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient, NewOwner};
 use pathcall_endpoint::map::{CallError, EpochChange, Operation, Output};
 use pathcall_wire::{Instant, TokenKey};
 
@@ -48,6 +48,10 @@ pub(crate) struct Caller<'a> {
     left: Option<ClientStats>,
     /// Held locks by step: the session, and the tokens in the order of the step's keys.
     held: BTreeMap<usize, (Option<u32>, Vec<u64>)>,
+    /// Number of the owner that it has joined, or continued with.
+    pub(crate) owner: u32,
+    /// Whether its stream to the owner is broken.
+    suspended: bool,
     /// Element that it sends through.
     element: Option<usize>,
 }
@@ -66,6 +70,8 @@ impl<'a> Caller<'a> {
             closes: false,
             left: None,
             held: BTreeMap::new(),
+            owner: 0,
+            suspended: false,
             element: None,
         }
     }
@@ -120,6 +126,28 @@ impl<'a> Caller<'a> {
         self.element = element;
         if let Some(client) = &mut self.client {
             client.renew(now, renewal);
+        }
+        self.poll_until_idle(now, effects);
+    }
+
+    /// Learns that its stream to the owner is broken.
+    pub(crate) fn suspend(&mut self) {
+        if let Some(client) = &mut self.client {
+            client.suspend();
+            self.suspended = true;
+        }
+    }
+
+    /// Epoch that it knows, if it waits for an owner.
+    pub(crate) fn suspended_epoch(&self) -> Option<u32> {
+        self.client.as_ref().filter(|_| self.suspended).map(MapClient::epoch)
+    }
+
+    /// Continues with another owner, without an element.
+    pub(crate) fn resume(&mut self, now: Instant, owner: &NewOwner, change: &EpochChange, effects: &mut Effects) {
+        (self.suspended, self.element) = (false, None);
+        if let Some(client) = &mut self.client {
+            client.resume(now, owner, change);
         }
         self.poll_until_idle(now, effects);
     }

@@ -27,7 +27,7 @@ impl Element {
     ) -> Result<Self, TableChangeError> {
         let mut element = Self { switch, members: Vec::new() };
         for plan in applications.iter().filter(|plan| plan.element() == number) {
-            element.install(plan, plan.memory, plan.epoch)?;
+            element.install(plan, plan.incarnation, plan.memory, plan.epoch)?;
         }
         Ok(element)
     }
@@ -41,6 +41,7 @@ impl Element {
     pub(crate) fn install(
         &mut self,
         plan: &ApplicationPlan,
+        incarnation: u32,
         memory: Option<RegisterRange>,
         epoch: u32,
     ) -> Result<(), TableChangeError> {
@@ -57,7 +58,7 @@ impl Element {
                 })?;
                 tables.authenticate(plan.gaid, plan.token_key)?;
             }
-            let (endpoint, incarnation, gaid) = (plan.endpoint, plan.incarnation, plan.gaid);
+            let (endpoint, gaid) = (plan.endpoint, plan.gaid);
             tables.set_endpoint(Endpoint { endpoint, incarnation, gaid, slot_base: 0, slots: 0 })
         })
     }

@@ -9,6 +9,7 @@
 //!                      ├─ hosts: clocks that drift, machines that pause or are slow
 //!                      ├─ failing: elements lose their state, or the controller loses them; memory moves or shrinks
 //!                      ├─ killing: callers' processes die and are replaced
+//!                      ├─ takeover: owners end, lose what was not synced, and others continue from their disks
 //!                      ├─ network: links that are cut, change, lose, repeat, reorder; late copies, hostile datagrams
 //!                      ├─ windows: window rule of sequence numbers, checked from outside
 //!                      └─ checker: sums, values, locks; each call ends exactly once
@@ -23,6 +24,7 @@ pub mod scenario;
 
 mod caller;
 mod checker;
+mod disk;
 mod element;
 mod hostile;
 pub(crate) mod network;
@@ -37,6 +39,7 @@ pub(crate) mod world;
 use std::time::Duration;
 
 pub use checker::MapViolation;
+pub use disk::StorePlan;
 pub use node::MapNodeId;
 pub use scenario::{Scenario, generate};
 pub use windows::WindowError;
@@ -102,6 +105,8 @@ counts! {
         pub bare: u64,
         /// Times that an owner continued without a silent element.
         pub suspended: u64,
+        /// Owners that ended, so that another one took over.
+        pub owner_crashes: u64,
         /// Virtual time.
         pub virtual_time: Duration,
     }
@@ -139,7 +144,9 @@ impl Simulation for MapSimulation {
             let (owner, memory) = (plan.endpoint, plan.memory.map(|memory| (memory.rows, memory.width)));
             let purpose = plan.purpose;
             lines.push(format!("a{index}: {purpose:?}, owner {owner}, callers {callers:?}, memory {memory:?}"));
+            lines.extend(plan.store.map(|store| format!("a{index}: {store:?}")));
         }
+        lines.extend(plan.owner_crashes.iter().map(|crash| format!("{crash:?}")));
         for Outage { from, to, since, until } in &plan.outages {
             lines.push(format!("cut: {} → {} {}", any(*from), any(*to), span(*since, *until)));
         }

@@ -26,6 +26,7 @@ pub(super) fn shrink_plan(scenario: &Scenario, fails: FailureTest<'_, Scenario>)
 #[derive(Debug, Clone, Copy)]
 enum ScenarioList {
     Failures,
+    OwnerCrashes,
     Moves,
     Outages,
     Detours,
@@ -89,6 +90,7 @@ fn pass(smaller: &mut Minimizer<'_, Scenario>) -> bool {
 fn lists(scenario: &Scenario) -> Vec<ScenarioList> {
     let mut lists = vec![
         ScenarioList::Failures,
+        ScenarioList::OwnerCrashes,
         ScenarioList::Moves,
         ScenarioList::Outages,
         ScenarioList::Detours,
@@ -115,6 +117,7 @@ impl ScenarioList {
         let applications = &mut scenario.applications;
         match self {
             Self::Failures => remove_range(&mut scenario.failures, part),
+            Self::OwnerCrashes => remove_range(&mut scenario.owner_crashes, part),
             Self::Moves => remove_range(&mut scenario.moves, part),
             Self::Outages => remove_range(&mut scenario.outages, part),
             Self::Detours => remove_range(&mut scenario.detours, part),

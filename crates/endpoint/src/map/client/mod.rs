@@ -15,6 +15,7 @@ mod config;
 mod frames;
 mod keyed;
 mod receive;
+mod resume;
 mod sum;
 mod votes;
 
@@ -29,6 +30,7 @@ use crate::flow::{Due, Flow};
 use crate::token::FrameAuth;
 pub use config::{ClientConfig, ClientStats};
 use keyed::KeyedCalls;
+pub use resume::NewOwner;
 use sum::SumCalls;
 use votes::VoteCalls;
 
@@ -93,6 +95,8 @@ pub struct MapClient {
     keyed: KeyedCalls,
     votes: VoteCalls,
     events: VecDeque<(CallId, Result<Output, CallError>)>,
+    /// Whether there is no owner at present.
+    suspended: bool,
     /// Error that ended this client; all calls fail with it.
     broken: Option<CallError>,
     stats: ClientStats,
@@ -117,6 +121,7 @@ impl MapClient {
             keyed: KeyedCalls::default(),
             votes: VoteCalls::default(),
             events: VecDeque::new(),
+            suspended: false,
             broken: None,
             stats: ClientStats::default(),
             scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
@@ -166,6 +171,9 @@ impl MapClient {
 
     /// Sends new frames and due retransmissions.
     pub fn poll(&mut self, now: Instant, out: &mut impl FrameSink) {
+        if self.suspended {
+            return;
+        }
         let mut guard = std::mem::take(&mut self.guard);
         self.send(now, &mut guard.signing(out));
         self.guard = guard;
@@ -318,6 +326,9 @@ impl MapClient {
     /// Next time at which [`MapClient::poll`] must be called, if no input comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
+        if self.suspended {
+            return None;
+        }
         let report = self.progress_report.map(|(at, _)| at);
         let keyed = [self.keyed.deadline(&self.config), self.votes.deadline(), report];
         self.flows.iter().filter_map(Flow::deadline).chain(keyed.into_iter().flatten()).min()

@@ -76,30 +76,64 @@ pub enum ApplyOutcome {
 /// Journal records of an application.
 #[derive(Default)]
 pub(super) struct IdempotencyTable {
-    journals: BTreeMap<u64, JournalRecord>,
+    pub(super) journals: BTreeMap<u64, JournalRecord>,
     /// Number of ids in all journals.
     ids: usize,
+    /// Changes for the store.
+    pub(super) changed: ChangedIds,
+}
+
+/// Changed journals and ids that are in no batch yet.
+#[derive(Default)]
+pub(super) struct ChangedIds {
+    /// Whether there is a store.
+    pub(super) on: bool,
+    pub(super) journals: BTreeSet<u64>,
+    /// Ids, with their journals.
+    pub(super) ids: BTreeSet<(u64, Box<[u8]>)>,
+}
+
+impl ChangedIds {
+    fn note_journal(&mut self, journal: u64) {
+        if self.on {
+            self.journals.insert(journal);
+        }
+    }
+
+    fn note_id(&mut self, journal: u64, id: &[u8]) {
+        if self.on {
+            self.ids.insert((journal, id.into()));
+        }
+    }
+
+    pub(super) fn has_some(&self) -> bool {
+        !self.journals.is_empty() || !self.ids.is_empty()
+    }
 }
 
 /// Known call ids of one journal.
-struct JournalRecord {
-    ids: BTreeSet<Box<[u8]>>,
+pub(super) struct JournalRecord {
+    pub(super) ids: BTreeSet<Box<[u8]>>,
     heard: Instant,
     /// Latest attempt; its list of attempts under way is valid.
-    latest: CallAttempt,
+    pub(super) latest: CallAttempt,
 }
 
 impl IdempotencyTable {
     fn open(&mut self, now: Instant, number: u64) -> Result<(), CallError> {
-        let ids = &mut self.ids;
-        self.journals.retain(|_, journal| {
+        let Self { ids, changed, .. } = self;
+        self.journals.retain(|number, journal| {
             let keep = now.since(journal.heard) < JOURNAL_RETENTION;
+            if !keep {
+                changed.note_journal(*number);
+            }
             *ids -= if keep { 0 } else { journal.ids.len() };
             keep
         });
         if self.journals.len() >= JOURNALS_MAX {
             return Err(CallError::IdempotencyFull);
         }
+        self.changed.note_journal(number);
         self.journals.entry(number).or_insert(JournalRecord {
             ids: BTreeSet::new(),
             heard: now,
@@ -118,10 +152,14 @@ impl IdempotencyTable {
         }
         if entry.attempt.number > journal.latest.number {
             journal.latest.clone_from(entry.attempt);
+            self.changed.note_journal(entry.journal);
         }
         journal.heard = now;
         for id in entry.completed {
-            self.ids -= usize::from(journal.ids.remove(&id[..]));
+            if journal.ids.remove(&id[..]) {
+                self.ids -= 1;
+                self.changed.note_id(entry.journal, id);
+            }
         }
         let met = journal.ids.contains(entry.id);
         if !met && (journal.ids.len() >= CALL_IDS_MAX || self.ids >= APPLICATION_IDS_MAX) {
@@ -133,7 +171,31 @@ impl IdempotencyTable {
     fn record(&mut self, entry: &Entry<'_>) {
         if let Some(journal) = self.journals.get_mut(&entry.journal) {
             self.ids += usize::from(journal.ids.insert(entry.id.into()));
+            self.changed.note_id(entry.journal, entry.id);
         }
+    }
+
+    /// Loads a journal of a former owner, or its latest attempt.
+    pub(super) fn load_journal(&mut self, now: Instant, number: u64, (attempt, from, earlier): (u64, u64, Vec<u64>)) {
+        let latest = CallAttempt { number: attempt, pending_from: from, earlier_pending: earlier };
+        let fresh = || JournalRecord { ids: BTreeSet::new(), heard: now, latest: CallAttempt::default() };
+        self.journals.entry(number).or_insert_with(fresh).latest = latest;
+    }
+
+    pub(super) fn forget_journal(&mut self, number: u64) {
+        let forgotten = self.journals.remove(&number);
+        self.ids -= forgotten.map_or(0, |journal| journal.ids.len());
+    }
+
+    /// Loads an id of a former owner, or its removal. `None` if its journal is unknown.
+    pub(super) fn load_id(&mut self, journal: u64, id: &[u8], present: bool) -> Option<()> {
+        let journal = self.journals.get_mut(&journal)?;
+        if present {
+            self.ids += usize::from(journal.ids.insert(id.into()));
+        } else {
+            self.ids -= usize::from(journal.ids.remove(id));
+        }
+        Some(())
     }
 }
 

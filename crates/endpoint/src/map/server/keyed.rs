@@ -5,7 +5,9 @@
 //! generation to the bases. Each query waits for a harvest.
 
 mod atomic_add;
+mod durable;
 mod evict;
+mod frame_class;
 mod harvest;
 mod leases;
 mod lock;
@@ -27,8 +29,10 @@ use super::super::lease::Era;
 use super::super::{Dest, FrameSink, Key, Modify};
 use super::{MemberState, OwnerContext, QueryId, ServerConfig};
 use crate::flow::{FlowTiming, SeqClass};
+use durable::ChangedKeys;
 pub use evict::EvictionPolicy;
 use evict::Evictions;
+use frame_class::{classify, classify_any};
 use harvest::{AppliedRecord, Harvest};
 use leases::Leases;
 use lock::{LockAnswer, LockRequest};
@@ -71,6 +75,8 @@ pub(super) struct KeyedStore {
     recheck_locks: bool,
     timing: FlowTiming,
     loss_reason: Option<&'static str>,
+    /// Changes for the store.
+    pub(super) changed: ChangedKeys,
 }
 
 /// Request of a frame with whole keys.
@@ -124,6 +130,7 @@ impl KeyedStore {
             recheck_locks: false,
             timing: config.timing,
             loss_reason: None,
+            changed: ChangedKeys::default(),
         }
     }
 
@@ -155,6 +162,7 @@ impl KeyedStore {
                 let key = self.table.by_logical(address).filter(|key| !(by_element && key.is_mapped()));
                 let added = key.is_some_and(|key| {
                     self.evictions.note_use(key, i64::from(value));
+                    self.changed.note(key.id);
                     key.add(i64::from(value))
                 });
                 shared.stats.software_adds += u64::from(added);
@@ -312,12 +320,14 @@ impl KeyedStore {
             }
         } else if request.flags & MapFlags::CLEAR != 0 {
             if request.new {
+                self.changed.note(key.id);
                 key.clear(request.frame_id.endpoint, value as u64);
                 id.filter(|_| key.lock.is_some()).into_iter().for_each(|id| self.lock_queues.mark_changed(id));
             }
         } else if request.flags & MapFlags::ADD != 0 && request.new {
             let modified = atomic_add::modified(value, Modify { op: request.op, para: request.para });
             self.evictions.note_use(key, value);
+            self.changed.note(key.id);
             if !modified.is_some_and(|value| key.add(value)) {
                 status = PairStatus::Overflow;
             }
@@ -387,23 +397,6 @@ fn count(key: &mut KeyState, request: &PairsRequest, reached: &mut Vec<FrameId>)
         key.add_waiter(request.frame_id);
     }
     key.counter
-}
-
-/// Id and class of a frame; `None` if the frame is stale.
-fn classify(frame: &MapFrame<&[u8]>, shared: &mut OwnerContext) -> Option<(FrameId, SeqClass)> {
-    classify_any(frame, shared).filter(|(_, seen)| *seen != SeqClass::Stale)
-}
-
-/// Id and class of a frame, including stale frames.
-fn classify_any(frame: &MapFrame<&[u8]>, shared: &mut OwnerContext) -> Option<(FrameId, SeqClass)> {
-    let base = frame.base();
-    // Only frames past the element are executed here; their slot is the number of the flow.
-    let frame_id = FrameId { endpoint: base.src(), flow: base.slot(), seq: base.seq() };
-    if !base.has(Flags::CROSS) {
-        return None;
-    }
-    let seen = shared.members.get_mut(&frame_id.endpoint)?.seen.classify(frame_id.flow, frame_id.seq);
-    Some((frame_id, seen))
 }
 
 /// Notifies a waiting caller that its counter has reached the threshold.

@@ -3,13 +3,16 @@
 //! Frames that the element has processed arrive with their sums. Other frames arrive unchanged and are executed in
 //! software with 64-bit values: the same answer, slower (NetRPC §5.2.1, "Fallback"). `receive` checks and dispatches
 //! frames, `frames` writes them. `sum` has rounds and their backups, `keyed` has keys with their base values and
-//! registers, `votes` has ballots, `idempotency` calls with ids, `lone` calls of plain gRPC clients.
+//! registers, `votes` has ballots, `idempotency` calls with ids, `lone` calls of plain gRPC clients, `durable` the
+//! changes for a store.
 
 mod config;
+pub mod durable;
 mod frames;
 pub mod idempotency;
 mod keyed;
 pub mod lone;
+mod member;
 mod receive;
 mod round;
 mod shadow;
@@ -22,13 +25,15 @@ use pathcall_wire::{Instant, MAX_UNSIGNED, MAX_WORKERS, TokenKey};
 
 use super::bypass::Bypass;
 use super::lease::Era;
-use super::{CallError, CommittedFrame, EpochChange, FrameSink, Key, RegisterGrant};
-use crate::flow::FlowRepeatFilter;
+use super::{CallError, EpochChange, FrameSink, Key, RegisterGrant};
 use crate::token::FrameAuth;
 pub use config::{Member, ServerConfig};
+use durable::gate::HoldingSink;
+use durable::{Changes, Durable};
 use idempotency::IdempotencyTable;
 use keyed::KeyedStore;
 pub use keyed::{EvictionPolicy, KEY_MEMORY};
+use member::{EndedEpoch, Leftover, MemberState};
 pub use receive::Permissions;
 use shadow::WorkerProgress;
 use sum::SumStore;
@@ -123,51 +128,15 @@ pub struct ServerStats {
     pub keys_evicted: u64,
 }
 
-/// State of a member.
-struct MemberState {
-    member: Member,
-    worker: u16,
-    seen: FlowRepeatFilter,
-    /// State of the ended epoch that the caller must be told, from a change of epoch until the notice.
-    ended: Option<EndedEpoch>,
-    may: Permissions,
-    /// Whether the caller has repeated its lost additions of ended epochs.
-    settled: bool,
-    /// Whether the caller reported that nothing of it remains in the element and that it is leaving.
-    clean: bool,
-    /// Whether the caller gets no further sums and must join again.
-    failed: bool,
-    /// Whether the caller's frames are carried through gRPC, past any element.
-    carried: bool,
-    /// Whether the element is on the route to the caller (inline), as detected in this epoch.
-    inline: bool,
-    /// Oldest chunk without a result, as reported in this epoch (clear policy *shadow*).
-    oldest: Option<u64>,
-}
-
-/// Data of a leaving caller that may remain in the element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Leftover {
-    /// No data.
-    Clean,
-    /// Possibly uncommitted values.
-    Uncommitted,
-    /// Possibly lost values of an ended epoch that the caller has not repeated.
-    Unsettled,
-}
-
-/// State at the end of the epoch that a caller knows.
-#[derive(Default)]
-struct EndedEpoch {
-    committed: u32,
-    applied: Vec<CommittedFrame>,
-}
-
 /// State shared by all parts of the owner.
 struct OwnerContext {
     config: ServerConfig,
     /// Number of the current terms.
     terms: u64,
+    /// Epoch before the present one.
+    previous_epoch: u32,
+    /// Changes for the store.
+    changes: Changes,
     /// Era of fencing tokens that the server grants.
     era: Era,
     members: BTreeMap<u32, MemberState>,
@@ -188,6 +157,7 @@ pub struct MapServer {
     progress: WorkerProgress,
     /// Frames of callers that bypass the inline element.
     bypass: Bypass,
+    durable: Durable,
     events: Events,
 }
 
@@ -205,10 +175,13 @@ impl MapServer {
             used_workers: 0,
             progress: WorkerProgress::default(),
             bypass: Bypass::default(),
+            durable: Durable::default(),
             events: VecDeque::new(),
             shared: OwnerContext {
                 config,
                 terms: 0,
+                previous_epoch: config.epoch,
+                changes: Changes::default(),
                 era: Era::of_epoch(config.epoch),
                 members: BTreeMap::new(),
                 stats: ServerStats::default(),
@@ -248,11 +221,10 @@ impl MapServer {
         let current = member.terms == self.shared.terms;
         let settled = current || !member.element;
         let member = Member { element: member.element && current, ..member };
-        let seen = FlowRepeatFilter::default();
-        let (ended, clean, failed, carried, inline) = (None, false, self.sums.has_failed(), false, false);
-        let (oldest, may) = (Some(self.sums.first_open_chunk()), Permissions::ALL);
-        let state = MemberState { member, worker, seen, ended, may, settled, clean, failed, carried, inline, oldest };
+        let (failed, oldest) = (self.sums.has_failed(), Some(self.sums.first_open_chunk()));
+        let state = MemberState { worker, settled, failed, oldest, ..MemberState::new(member) };
         self.shared.members.insert(member.endpoint, state);
+        self.shared.changes.note_member(member.endpoint);
         let counted_in_element = settled && self.votes.is_in_element();
         if !member.element && (counted_in_element || self.keyed.has_locks_in_element(&self.shared)) {
             // This caller cannot reach ballots and locks in the element, so they must return to the server.
@@ -280,6 +252,7 @@ impl MapServer {
     /// Removes a caller that left or died.
     pub fn leave(&mut self, now: Instant, endpoint: u32) {
         if let Some(state) = self.shared.members.remove(&endpoint) {
+            self.shared.changes.note_left(endpoint);
             self.sums.leave(state.worker);
             let left = match state {
                 MemberState { clean: true, .. } => Leftover::Clean,
@@ -316,6 +289,8 @@ impl MapServer {
     /// notice of [`MapServer::take_epoch_change`].
     pub fn renew(&mut self, now: Instant, terms: ElementTerms) {
         let ElementTerms { number, epoch, grant, reason } = terms;
+        self.shared.previous_epoch = self.shared.config.epoch;
+        self.shared.changes.note_meta();
         let rows = self.sums.rows();
         // The number of rows stays constant: callers compute rows of chunks with it.
         let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
@@ -326,8 +301,10 @@ impl MapServer {
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
         self.bypass = Bypass::default();
-        for state in self.shared.members.values_mut() {
+        let OwnerContext { members, changes, .. } = &mut self.shared;
+        for (endpoint, state) in members {
             (state.member.element, state.inline) = (false, false);
+            changes.note_member(*endpoint);
         }
         self.reset_worker_progress();
     }
@@ -342,7 +319,13 @@ impl MapServer {
         let state = self.shared.members.get_mut(&member.endpoint)?;
         let element = member.element && config.grant.is_some() && !state.carried && !state.failed;
         state.member = Member { element, ..member };
-        let EndedEpoch { committed, applied } = state.ended.take().unwrap_or_default();
+        let nothing = || EndedEpoch { epoch: self.shared.previous_epoch, ..EndedEpoch::default() };
+        let ended = state.ended.take().unwrap_or_else(nothing);
+        if self.shared.changes.on {
+            state.note_told(&ended);
+            self.shared.changes.note_member(member.endpoint);
+        }
+        let EndedEpoch { committed, applied, .. } = ended;
         let era = self.shared.era.of_element();
         Some(EpochChange { epoch: config.epoch, element, slot_base: member.slot_base, era, committed, applied })
     }
@@ -354,6 +337,17 @@ impl MapServer {
 
     /// Sends due frames: announcements of software rounds, reads of registers and others.
     pub fn poll(&mut self, now: Instant, out: &mut impl FrameSink) {
+        self.expire_absent(now);
+        if !self.durable.gate.has_store() {
+            return self.send_due(now, out);
+        }
+        let mut gate = std::mem::take(&mut self.durable.gate);
+        self.send_due(now, &mut HoldingSink(&mut gate));
+        self.durable.gate = gate;
+        self.release_outputs(out);
+    }
+
+    fn send_due(&mut self, now: Instant, out: &mut impl FrameSink) {
         let mut guard = std::mem::take(&mut self.guard);
         let out = &mut guard.signing(out);
         self.sums.poll(now, &mut self.shared, out);
@@ -366,7 +360,7 @@ impl MapServer {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let keyed = [self.keyed.deadline(&self.shared), self.votes.deadline()];
-        keyed.into_iter().chain([self.sums.deadline()]).flatten().min()
+        keyed.into_iter().chain([self.sums.deadline(), self.absence_deadline()]).flatten().min()
     }
 
     /// Next event.

@@ -4,7 +4,7 @@
 use pathcall_wire::{Flags, FrameKind, Instant, MapFlags, MapFrame, Mutant, mutant};
 
 use super::super::FrameSink;
-use super::{Event, MapServer, MemberState};
+use super::{Event, HoldingSink, MapServer, MemberState};
 use crate::token::set_congestion_flag;
 
 /// Set of operations that a caller may use on a map.
@@ -84,7 +84,15 @@ impl MapServer {
 
     fn handle_authentic(&mut self, now: Instant, bytes: &[u8], out: &mut impl FrameSink) {
         let mut guard = std::mem::take(&mut self.guard);
-        let taken = self.handle_admitted(now, bytes, &mut guard.signing(out));
+        let taken = if self.durable.gate.has_store() {
+            let mut gate = std::mem::take(&mut self.durable.gate);
+            let taken = self.handle_admitted(now, bytes, &mut guard.signing(&mut HoldingSink(&mut gate)));
+            self.durable.gate = gate;
+            self.release_outputs(out);
+            taken
+        } else {
+            self.handle_admitted(now, bytes, &mut guard.signing(out))
+        };
         self.guard = guard;
         self.shared.stats.frames_ignored += u64::from(taken.is_none());
     }

@@ -130,6 +130,9 @@ impl ChannelApplication {
             if Box::pin(asked).await? {
                 return Ok(session);
             }
+            if session.continues_elsewhere().await {
+                continue;
+            }
             // The server has ended the membership, and this caller has not been notified yet. Another user's metadata
             // may be used to join.
             session.end("the server has ended this caller's membership".into());

@@ -1,38 +1,30 @@
 //! Attempt to join an application: with UDP, or else with frames carried in a stream of the gRPC connection.
-//!
-//! ```text
-//! map ─ Carrier ─► batches ─► CarryFramesRequest ─► server
-//! map ◄─ CallerPort ◄──────── CarryFramesReply ◄─── server
-//! ```
 
 use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use pathcall_driver::carrier::{BATCHES_WAITING, Carrier};
-use pathcall_driver::client::{CallerPort, MapHandle};
+use pathcall_driver::client::MapHandle;
 use pathcall_driver::link::{Link, SharingRole};
 use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::{ClientConfig, ServerReachability};
 use pathcall_endpoint::map::lease::Era;
-use pathcall_endpoint::map::{CommittedFrame, EpochChange};
 use pathcall_proto::manifest::Method;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{AppliedFrame, CarryFramesReply, CarryFramesRequest, JoinGrant, JoinRequest};
+use pathcall_proto::v1::{JoinGrant, JoinRequest};
 use pathcall_wire::TokenKey;
-use tokio::sync::{mpsc, watch};
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
+use tokio::sync::watch;
 use tonic::{Code, Status, Streaming};
 
 use super::super::builder::ChannelOptions;
 use super::super::transport::Transport;
 use super::MapSession;
 use super::admissions::Admissions;
+use super::carry::FrameCarrier;
+use super::resume::{ResumingCaller, read_grants};
 use crate::application::Application;
 use crate::headers;
 use crate::key_numbers::KnownKeyNumbers;
@@ -42,11 +34,6 @@ use crate::process_timeout;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limits for the server's first answer by UDP: normally, and if UDP was blocked at the last attempt.
 const UDP_TIMEOUT: [Duration; 2] = [Duration::from_secs(2), Duration::from_millis(250)];
-
-/// Pause before a failed or ended stream is opened again.
-const PAUSE: Duration = Duration::from_millis(500);
-/// Time limit for opening a stream.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Attempt to join.
 pub(super) struct JoinAttempt<'a> {
@@ -106,14 +93,7 @@ impl JoinAttempt<'_> {
     }
 
     async fn request(&self, udp_port: u16, incarnation: u32) -> Result<(JoinGrant, Streaming<JoinGrant>), Status> {
-        let request = JoinRequest {
-            application: self.application.name.into(),
-            filter_digest: self.application.digest,
-            udp_port: udp_port.into(),
-            incarnation,
-            flows: self.options.flows,
-            method: self.method.path.into(),
-        };
+        let request = self.join_request(udp_port, incarnation);
         let mut client = PeerClient::new(self.transport.channel());
         let first = async {
             let mut stream = client.join(headers::request_with(self.headers, request)).await?.into_inner();
@@ -128,6 +108,18 @@ impl JoinAttempt<'_> {
                 self.application.name,
                 JOIN_TIMEOUT.as_secs()
             ))),
+        }
+    }
+
+    fn join_request(&self, udp_port: u16, incarnation: u32) -> JoinRequest {
+        JoinRequest {
+            application: self.application.name.into(),
+            filter_digest: self.application.digest,
+            udp_port: udp_port.into(),
+            incarnation,
+            flows: self.options.flows,
+            method: self.method.path.into(),
+            ..JoinRequest::default()
         }
     }
 
@@ -167,6 +159,7 @@ impl JoinAttempt<'_> {
             "" => None,
             address => Some(address.parse().map_err(|_| invalid_grant("an invalid element address"))?),
         };
+        let local_port = link.local_addr().port();
         // All fields are written, so that the compiler names a forgotten one.
         let config = ClientConfig {
             gaid: grant.gaid,
@@ -209,13 +202,25 @@ impl JoinAttempt<'_> {
         };
         let carrying = carry.run_carrier(handle.reachability(), carried);
         let uri = self.transport.uri().to_string();
+        let (suspend, suspended) = watch::channel(false);
+        let suspended = grant.resumable.then_some(suspended);
+        let resuming = grant.resumable.then(|| ResumingCaller {
+            suspend,
+            request: JoinRequest {
+                resumed_endpoint: grant.endpoint,
+                session: grant.session.clone(),
+                ..self.join_request(if carried { 0 } else { local_port }, incarnation)
+            },
+            headers: self.headers.clone(),
+            transport: self.transport.clone(),
+        });
         let watcher = tokio::spawn(async move {
             let carrying_or_pending = async {
                 carrying.await;
                 pending::<()>().await;
             };
             tokio::select! {
-                () = read_grants(stream, (port, element_too), over_too, uri) => {}
+                () = read_grants(stream, (port, element_too), over_too, (uri, resuming)) => {}
                 () = carrying_or_pending => {}
                 // The server has all values that only the element had: the stream may end.
                 _ = ended => {}
@@ -224,7 +229,9 @@ impl JoinAttempt<'_> {
         let watcher = watcher.abort_handle();
         // Only an address of this host can be bound.
         let is_local = std::net::UdpSocket::bind((server, 0)).is_ok();
-        let (endpoint, server) = (grant.endpoint, grant.server_incarnation);
+        // An older server has no id of its state.
+        let server = if grant.state_id == 0 { grant.server_incarnation } else { grant.state_id };
+        let endpoint = grant.endpoint;
         let (hold, paths) = (Duration::from_millis(grant.admission_ms), grant.admitted_methods.clone());
         let admissions = Arc::new(Admissions::new(grant.session.clone(), hold, asked, self.headers, paths));
         Ok(MapSession {
@@ -233,49 +240,13 @@ impl JoinAttempt<'_> {
             incarnation,
             admissions,
             server,
+            suspended,
             by_element,
             is_local,
             known: KnownKeyNumbers::default(),
             over,
             watcher,
         })
-    }
-}
-
-/// Reads the join's stream to its end, which is the session's, and passes new epochs to the map.
-async fn read_grants(
-    mut stream: Streaming<JoinGrant>,
-    (map, by_element): (CallerPort, Arc<AtomicBool>),
-    over: watch::Sender<Option<Arc<str>>>,
-    uri: String,
-) {
-    let reason = loop {
-        match stream.message().await {
-            Ok(Some(grant)) => {
-                let element: Option<SocketAddr> = grant.element_address.parse().ok();
-                by_element.store(element.is_some(), Ordering::Relaxed);
-                map.renew(&epoch_change(&grant, element.is_some()), element);
-            }
-            Ok(None) => break format!("the server at {uri} has ended the join"),
-            Err(status) => break format!("the connection to the server at {uri} is lost: {}", status.message()),
-        }
-    };
-    over.send_replace(Some(reason.into()));
-}
-
-fn epoch_change(grant: &JoinGrant, element: bool) -> EpochChange {
-    let applied = grant.applied_frames.iter().map(|&AppliedFrame { flow, seq, overflowed_lanes }| CommittedFrame {
-        flow,
-        seq,
-        overflowed_lanes,
-    });
-    EpochChange {
-        epoch: grant.epoch,
-        element,
-        slot_base: grant.slot_base,
-        era: Era::from_number(grant.lock_era),
-        committed: grant.committed_generation,
-        applied: applied.collect(),
     }
 }
 
@@ -287,59 +258,4 @@ fn bind(ip: IpAddr, shared_memory: bool) -> Result<Link, Status> {
         let _ = link.share_memory(SharingRole::Request);
     }
     Ok(link)
-}
-
-/// Parameters of one member's stream.
-#[derive(Debug)]
-struct FrameCarrier {
-    channel: Channel,
-    application: &'static str,
-    endpoint: u32,
-    incarnation: u32,
-    /// Secret of the session, which identifies the member to the server.
-    session: Vec<u8>,
-    map: CallerPort,
-}
-
-impl FrameCarrier {
-    /// Carries frames at once (`always`), or whenever the server has not answered by UDP for a while.
-    async fn run_carrier(self, mut reach: watch::Receiver<ServerReachability>, always: bool) {
-        loop {
-            // The map has ended.
-            if !always && reach.wait_for(|reach| *reach == ServerReachability::Silent).await.is_err() {
-                return;
-            }
-            if let Err(error) = self.carry_stream().await {
-                let application = self.application;
-                tracing::warn!(application, "cannot carry frames over HTTP/2: {}", error.message());
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    /// Opens the stream and reads it to its end. The stream ends when this future is dropped.
-    async fn carry_stream(&self) -> Result<(), Status> {
-        let (sender, batches) = mpsc::channel(BATCHES_WAITING);
-        let first = CarryFramesRequest {
-            application: self.application.into(),
-            endpoint: self.endpoint,
-            incarnation: self.incarnation,
-            session: self.session.clone(),
-            frames: Vec::new(),
-        };
-        let rest =
-            ReceiverStream::new(batches).map(|frames| CarryFramesRequest { frames, ..CarryFramesRequest::default() });
-        let mut client = PeerClient::new(self.channel.clone());
-        let opened =
-            process_timeout::timeout(OPEN_TIMEOUT, client.carry_frames(tokio_stream::once(first).chain(rest))).await;
-        let mut stream = opened.map_err(|_| Status::deadline_exceeded("the server does not answer"))??.into_inner();
-        tracing::info!(application = self.application, "UDP is blocked: carrying frames over HTTP/2");
-        self.map.carry(Carrier::new(sender));
-        while let Some(CarryFramesReply { frames }) = stream.message().await? {
-            if !self.map.receive(&frames) {
-                break;
-            }
-        }
-        Ok(())
-    }
 }

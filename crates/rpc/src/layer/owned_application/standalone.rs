@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pathcall_driver::server::ServerHandle;
 use pathcall_endpoint::map::CallError;
+use pathcall_endpoint::map::server::durable::ResumeSecret;
 use pathcall_endpoint::map::server::{Joined, Member, Permissions};
 use tokio::time::sleep_until;
 
@@ -47,11 +48,12 @@ impl DelayedHandle {
         member: Member,
         may: Permissions,
         address: Option<SocketAddr>,
+        secret: ResumeSecret,
     ) -> Result<Joined, CallError> {
         if let Some(opens_at) = self.opens_at {
             sleep_until(opens_at.into()).await;
         }
-        self.driver.join(member, may, address).await
+        self.driver.join(member, may, address, secret).await
     }
 }
 

@@ -84,7 +84,11 @@ impl<'a> MapChecker<'a> {
             applications: scenario
                 .applications
                 .iter()
-                .map(|plan| Application::new(plan, !scenario.failures.is_empty() || !scenario.moves.is_empty()))
+                .enumerate()
+                .map(|(index, plan)| {
+                    let owner_ends = scenario.owner_crashes.iter().any(|crash| crash.application == index);
+                    Application::new(plan, owner_ends || !scenario.failures.is_empty() || !scenario.moves.is_empty())
+                })
                 .collect(),
         }
     }

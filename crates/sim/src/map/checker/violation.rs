@@ -1,5 +1,6 @@
 //! Violations that the map simulation can report.
 
+use pathcall_endpoint::map::server::durable::DamagedRecord;
 use pathcall_endpoint::map::{CallError, Key};
 use pathcall_program::TableChangeError;
 
@@ -9,6 +10,20 @@ use crate::map::windows::WindowError;
 /// Violation of an invariant of map.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapViolation {
+    /// An owner cannot continue from the store of a former one.
+    #[error("{node} cannot take over: {error}")]
+    Restore {
+        /// The owner.
+        node: MapNodeId,
+        /// Error of the records.
+        error: DamagedRecord,
+    },
+    /// An owner that has taken over does not know a caller of the former one.
+    #[error("{node} cannot continue with the owner that has taken over")]
+    NotResumed {
+        /// The caller.
+        node: MapNodeId,
+    },
     /// A call failed that must succeed.
     #[error("{node} step {step}: expected an answer, got the error: {error}")]
     CallFailed {

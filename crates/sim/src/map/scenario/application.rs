@@ -13,6 +13,7 @@ use super::generate::IdAllocator;
 use super::{
     ExpectedError, MapCallerPlan, ProcessCrash, Purpose, Query, RegisterRange, Step, StepWork, keyed, sum, votes,
 };
+use crate::map::StorePlan;
 use crate::random::{Chance, Random};
 
 /// Plan of an application.
@@ -46,6 +47,8 @@ pub struct ApplicationPlan {
     pub timing: FlowTiming,
     /// Lease of its locks.
     pub lease: Duration,
+    /// Store of its owner's state, if it has one.
+    pub store: Option<StorePlan>,
     /// Callers of the application.
     pub callers: Vec<MapCallerPlan>,
     /// Queries of its owner during the calls, by time.
@@ -70,6 +73,7 @@ impl Default for ApplicationPlan {
             expected_error: None,
             timing: FlowTiming::default(),
             lease: DEFAULT_LEASE,
+            store: None,
             callers: Vec::new(),
             queries: Vec::new(),
         }

@@ -8,7 +8,8 @@ use pathcall_wire::{Instant, TokenKey};
 
 use super::application;
 use super::faults::FaultPlan;
-use super::{ApplicationPlan, MemoryMove, ProcessCrash, Purpose, RegisterRange, Scenario, StepWork};
+use super::{ApplicationPlan, MemoryMove, OwnerCrash, ProcessCrash, Purpose, RegisterRange, Scenario, StepWork};
+use crate::map::StorePlan;
 use crate::random::Random;
 
 /// XOR mask of the seed for tokens.
@@ -19,6 +20,8 @@ const WAYS: u64 = 0x77_6179;
 const CLEARING: u64 = 0x63_6c72;
 /// XOR mask of the seed for callers that leave.
 const LEAVING: u64 = 0x6c_6561;
+/// XOR mask of the seed for owners with a store, and their ends.
+const STORES: u64 = 0x73_746f;
 /// Limit on the elements of a scenario.
 const ELEMENTS_MAX: usize = 2;
 
@@ -95,7 +98,35 @@ pub fn generate(seed: u64) -> Scenario {
         scenario.inline = true;
         fault_plan.add_detours(&mut random, &mut scenario);
     }
+    end_owners(&mut Random::new(seed ^ STORES), &mut scenario);
     scenario
+}
+
+/// Some applications that add have a store, and their owners end, up to three times each.
+fn end_owners(random: &mut Random, scenario: &mut Scenario) {
+    let all = scenario.faults_until.since(Instant(0));
+    let mut crashes = Vec::new();
+    for (application, plan) in scenario.applications.iter_mut().enumerate() {
+        if !matches!(plan.purpose, Purpose::Add | Purpose::AddGet) || !random.percent(35) {
+            continue;
+        }
+        let sync_max = random.pick(&[0, 1, 1, 20, 200].map(Duration::from_millis));
+        plan.store = Some(StorePlan { sync_max, snapshot_after: random.pick(&[1, 10, 1_000]) });
+        let mut at = Instant(0);
+        for _ in 0..random.pick(&[0, 1, 1, 2, 3]) {
+            // Half of them early, while most calls are in progress.
+            let within = if random.percent(50) { all.min(Duration::from_millis(50)) } else { all / 2 };
+            let longest = random.pick(&[1, 300, 3_000].map(Duration::from_millis));
+            at = at + random.up_to(within);
+            let down = random.up_to(longest);
+            let noticed_max = random.pick(&[0, 1, 500].map(Duration::from_millis));
+            at = at.min(scenario.faults_until);
+            crashes.push(OwnerCrash { at, application, down, noticed_max });
+            at = at + down;
+        }
+    }
+    crashes.sort_by_key(|crash| crash.at);
+    scenario.owner_crashes = crashes;
 }
 
 /// In some applications callers close and leave when they have done all steps. Not in those that sum: their workers

@@ -55,6 +55,21 @@ pub struct Scenario {
     pub failures: Vec<ElementFailure>,
     /// Changes of the memory of applications, by time.
     pub moves: Vec<MemoryMove>,
+    /// Ends of owners with a store, by time.
+    pub owner_crashes: Vec<OwnerCrash>,
+}
+
+/// End of an owner with a store; another one takes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnerCrash {
+    /// Time of the crash.
+    pub at: Instant,
+    /// Index of the application.
+    pub application: usize,
+    /// Time until another owner takes over.
+    pub down: Duration,
+    /// Limit on the time until a caller notices the end of its stream.
+    pub noticed_max: Duration,
 }
 
 /// Failure of an element: it loses its state; or the controller loses contact with it, and the element continues.

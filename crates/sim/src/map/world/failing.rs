@@ -20,7 +20,7 @@ use crate::map::scenario::{ApplicationPlan, MemoryMove, RegisterRange, Scenario}
 use crate::random::Random;
 
 /// Limit on the time that an owner continues without a silent element.
-const SUSPENSION: Duration = Duration::from_secs(1);
+pub(super) const SUSPENSION: Duration = Duration::from_secs(1);
 
 /// Update of an owner.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ pub(super) struct Controller {
     /// Updates in transit: to owners, by application; to callers, by application and index.
     to_owners: BTreeMap<usize, VecDeque<OwnerUpdate>>,
     to_callers: BTreeMap<(usize, usize), VecDeque<CallerUpdate>>,
-    random: Random,
+    pub(super) random: Random,
 }
 
 impl Controller {
@@ -71,6 +71,19 @@ impl Controller {
             to_callers: BTreeMap::new(),
             random: Random::new(!scenario.seed),
         }
+    }
+
+    /// Epoch for an owner that takes over, and whether its application has memory. It gets none before it asks.
+    pub(super) fn next_epoch(&mut self, application: usize) -> (u32, bool) {
+        self.to_owners.remove(&application);
+        let assignment = &mut self.assignments[application];
+        assignment.epoch += 1;
+        (assignment.epoch, assignment.memory.is_some())
+    }
+
+    /// Forgets the updates in transit to a caller: its stream is broken.
+    pub(super) fn forget_updates(&mut self, application: usize, number: usize) {
+        self.to_callers.remove(&(application, number));
     }
 
     /// Arrival time of a message that is sent now to a node.
@@ -149,7 +162,7 @@ impl MapWorld<'_> {
         let Assignment { epoch, memory, element: number } = *assignments;
         if serves {
             let element = &mut self.nodes.elements[number];
-            element.install(plan, memory, epoch)?;
+            element.install(plan, self.nodes.owners[application].incarnation(), memory, epoch)?;
             let joined = self.nodes.callers[application].iter().zip(&plan.callers);
             for (_, caller) in joined.filter(|(state, caller)| state.is_member() && caller.registered) {
                 element.register(plan, memory, caller)?;
@@ -213,7 +226,7 @@ impl MapWorld<'_> {
         let owner = &mut self.nodes.owners[application];
         owner.renew(now, &update, &mut effects);
         for (number, caller) in self.scenario.applications[application].callers.iter().enumerate() {
-            let Some(renewal) = owner.rejoin(caller) else { continue };
+            let Some(renewal) = owner.rejoin(now, caller) else { continue };
             let at = self.controller.arrival(
                 self.time.now,
                 MapNodeId::Caller(application, number),

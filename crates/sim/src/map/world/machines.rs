@@ -1,5 +1,7 @@
 //! Nodes on their machines: datagrams wait in the inbox, and timers wait during pauses.
 
+use std::time::Duration;
+
 use pathcall_wire::Instant;
 
 use super::{MapEvent, MapWorld};
@@ -10,6 +12,8 @@ use crate::map::trace::FrameSummary;
 
 /// Limit on the wake-ups of a node at one time.
 const WAKES_MAX: u32 = 1_000;
+/// Pause after which a message to an owner that has ended is tried again.
+const TAKEOVER_PROBE: Duration = Duration::from_millis(1);
 
 impl MapWorld<'_> {
     /// Receives a datagram on a node's machine, which handles it at once or queues it.
@@ -128,8 +132,15 @@ impl MapWorld<'_> {
         self.time.wake_at(Some(deadline), &mut host.alarm, MapEvent::Wake(node));
     }
 
-    /// End of the pause or processing of a node, if it is busy.
+    /// End of the pause or processing of a node, if it is busy; messages to an owner that has ended wait for the next one.
     pub(super) fn later(&mut self, node: MapNodeId) -> Option<Instant> {
+        let down = matches!(node, MapNodeId::Owner(application) if self.nodes.owners[application].is_down());
+        let again = down.then_some(self.time.now + TAKEOVER_PROBE);
+        self.busy_until(node).max(again)
+    }
+
+    /// End of the pause or processing of a node, if it is busy.
+    pub(super) fn busy_until(&mut self, node: MapNodeId) -> Option<Instant> {
         let busy_until = self.nodes.host(node).busy_until;
         (busy_until > self.time.now).then_some(busy_until)
     }

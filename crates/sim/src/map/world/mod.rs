@@ -10,6 +10,7 @@ mod killing;
 mod machines;
 mod part;
 mod phases;
+mod takeover;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -77,6 +78,14 @@ pub(crate) enum MapEvent {
     RenewOwner(usize),
     /// An update of the owner arrives at a caller.
     RenewCaller(usize, usize),
+    /// An owner with a store ends: index of the crash.
+    CrashOwner(usize),
+    /// Another owner takes over in place of the one with this number.
+    TakeOver(usize, u32),
+    /// A caller learns that the owner with this number has ended.
+    Detach(usize, usize, u32),
+    /// A caller continues with the owner that has taken over from the one with this number.
+    Resume(usize, usize, u32),
 }
 
 pub(crate) struct MapWorld<'a> {
@@ -144,6 +153,9 @@ impl<'a> MapWorld<'a> {
         for (index, change) in scenario.moves.iter().enumerate() {
             world.time.push(change.at, MapEvent::Move(index));
         }
+        for (index, crash) in scenario.owner_crashes.iter().enumerate() {
+            world.time.push(crash.at, MapEvent::CrashOwner(index));
+        }
         for (node, host) in &scenario.hosts {
             for (at, pause) in &host.pauses {
                 world.time.push(*at, MapEvent::Pause(*node, *pause));
@@ -199,6 +211,10 @@ impl<'a> MapWorld<'a> {
             MapEvent::Remove(application, element) => self.remove(application, element),
             MapEvent::RenewOwner(application) => return self.renew_owner(application),
             MapEvent::RenewCaller(application, number) => return self.renew_caller(application, number),
+            MapEvent::CrashOwner(index) => self.crash_owner(index),
+            MapEvent::TakeOver(application, life) => return self.take_over(application, life),
+            MapEvent::Detach(application, number, life) => self.detach(application, number, life),
+            MapEvent::Resume(application, number, life) => return self.resume(application, number, life),
         }
         Ok(())
     }
@@ -235,7 +251,10 @@ impl<'a> MapWorld<'a> {
         let element = owner_state.element();
         let first = caller.succeeds.map_or(0, |_| self.checker.resumed(application, number, config.start_chunk));
         let mut effects = std::mem::take(&mut self.effects);
-        self.nodes.callers[application][number].join(now, config, plan.token_key, element, first, &mut effects);
+        let life = self.nodes.owners[application].life();
+        let state = &mut self.nodes.callers[application][number];
+        state.owner = life;
+        state.join(now, config, plan.token_key, element, first, &mut effects);
         self.set_alarm(owner);
         self.carry_out(node, effects, false)
     }

@@ -29,6 +29,7 @@ impl KeyedStore {
             let state = self.table.state_mut(id);
             // Each key occurs once, and its sum was checked above.
             state.add(value);
+            self.changed.note(id);
             if get {
                 bases.push(state.base);
             }

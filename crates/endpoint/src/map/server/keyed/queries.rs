@@ -44,6 +44,7 @@ impl KeyedStore {
         self.release_all(endpoint);
         self.recheck_locks = true;
         self.departed.1 |= left == Leftover::Uncommitted;
+        self.changed.note_meta();
         self.harvest_complete |= self.harvest.as_mut().is_some_and(|harvest| harvest.remove_caller(now, endpoint));
         if left == Leftover::Unsettled && shared.config.mapping && !shared.config.acked {
             self.loss_reason = Some("a caller left before it could repeat its uncommitted additions");
@@ -68,7 +69,7 @@ impl KeyedStore {
             let known = |_: &_| !mutant::on(Mutant::RecordIgnored);
             let applied = self.record.remove(endpoint).filter(known).unwrap_or_default();
             let committed = if mutant::on(Mutant::CommitsForgotten) { 0 } else { self.committed };
-            state.ended = Some(EndedEpoch { committed, applied });
+            state.ended = Some(EndedEpoch { epoch: shared.previous_epoch, committed, applied });
             state.settled &= !state.member.element || state.clean;
         }
         self.table.reset_mapping(register_capacity(config));
@@ -150,6 +151,9 @@ impl KeyedStore {
             self.evictions.apply(version, &mut self.table);
         }
         self.table.commit(&registers, &self.evictions);
+        let used = self.table.owners().iter().zip(&registers).filter(|(_, register)| **register != 0);
+        used.for_each(|(owner, _)| self.changed.note(*owner));
+        self.changed.note_commit();
         self.evictions.apply(version, &mut self.table);
         self.version = version;
         self.evictions.choose_change(now, version, &self.table);
@@ -200,6 +204,11 @@ impl KeyedStore {
         if let Some(state) = shared.members.get_mut(&frame_id.endpoint) {
             state.clean |= leaves;
             state.settled |= leaves || state.ended.is_none() && frame.base().epoch() == epoch;
+            if state.settled {
+                // The caller has heard of all ended epochs.
+                state.told.clear();
+            }
+            shared.changes.note_member(frame_id.endpoint);
             self.recheck_locks = true;
         }
         shared.acknowledge(frame, out)?;

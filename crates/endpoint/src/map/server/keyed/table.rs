@@ -63,6 +63,11 @@ impl KeyState {
         self.base.checked_add(value).map(|sum| self.base = sum).is_some()
     }
 
+    /// Sets the value to that of a store.
+    pub(super) fn load(&mut self, base: i64, overflowed: bool) {
+        (self.base, self.overflowed) = (base, overflowed);
+    }
+
     /// Lock of this key.
     pub(super) fn lock(&mut self) -> &mut LockState {
         self.lock.get_or_insert_default()
@@ -160,6 +165,12 @@ impl KeyTable {
     /// State of the key with this number.
     pub(super) fn state(&self, id: u32) -> &KeyState {
         &self.keys[id as usize].1
+    }
+
+    /// Key with this number, and its state.
+    pub(super) fn entry(&self, id: u32) -> (&Key, &KeyState) {
+        let (key, state) = &self.keys[id as usize];
+        (key, state)
     }
 
     /// State of the key with this number, to change it.
