@@ -1,7 +1,9 @@
-//! Tests of the protocol in a simulated network ([`safety`]), and one by hand ([`restart`]).
+//! Tests of the protocol in a simulated network ([`safety`]), one by hand ([`restart`]), and of whole
+//! processes ([`processes`]).
 
 mod counting;
 mod history;
+mod processes;
 mod restart;
 mod safety;
 mod simulator;

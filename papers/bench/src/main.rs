@@ -51,6 +51,7 @@ mod netrpc_async;
 mod netrpc_fig10;
 mod netrpc_fig11;
 mod netrpc_fig12;
+mod netrpc_fig7;
 mod netrpc_fig8;
 mod netrpc_fig9;
 mod netrpc_sync;
@@ -85,7 +86,7 @@ use harness::{Bench, BenchSettings, Figure, REPS, REPS_QUICK, Side};
 use pathcall_models::clone::Scheme;
 
 /// Figures of *map*, *clone*, *function* and *place*, in order; the figures of *delegate* follow.
-const FIGURES: [Figure; 54] = [
+const FIGURES: [Figure; 55] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -101,6 +102,7 @@ const FIGURES: [Figure; 54] = [
     testbed_goodput::FIGURE,
     users_pick::FIGURE,
     never_slower::FIGURE,
+    netrpc_fig7::FIGURE,
     netrpc_fig8::FIGURE,
     netrpc_fig9::FIGURE,
     netrpc_fig10::FIGURE,

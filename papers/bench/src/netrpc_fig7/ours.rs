@@ -1,0 +1,103 @@
+//! Replicas of the application paxos, each on its host.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use paxos::driver::{self, ReplicaOptions, RunningReplica};
+use paxos::load::{Session, write_all};
+use paxos::votes::{self, VotesOptions, VotesServing};
+
+use super::{BYTES, Disk, LogDirectory, REPLICAS, ReplicatedLog, TIMEOUT};
+use crate::testbed::{ElementTestbed, Hop, Party, WaitMode};
+
+/// Time without a leader after which a replica tries to lead: long, as all parties share the processors.
+const ELECTION: Duration = Duration::from_secs(3);
+
+/// Running replicas, with the party of the clients. Servers are dropped before their parties.
+pub(super) struct Replicas {
+    session: Session,
+    /// Number of the next client: no two have the same.
+    next: AtomicU64,
+    /// Whether the network counts votes.
+    counted: bool,
+    _replicas: Vec<RunningReplica>,
+    _votes: Option<VotesServing>,
+    client: Party,
+    _parties: Vec<Party>,
+    _directory: LogDirectory,
+    _stage: ElementTestbed,
+}
+
+impl Replicas {
+    /// Starts replicas, and waits for a leader. With `counted`, the network counts their votes.
+    pub(super) fn start(stage: ElementTestbed, disk: Disk, counted: bool) -> Result<Self> {
+        let name = if counted { "paxos" } else { "paxos-plain" };
+        let directory = disk.directory(name)?;
+        let client = stage.host(1, WaitMode::Blocking, None)?;
+        let votes = if counted {
+            let (listen, controller) = (stage.free_at(1)?, stage.controller());
+            Some(client.run(move || votes::serve(VotesOptions { listen, controller, path: None }))?)
+        } else {
+            None
+        };
+        let hosts = 2..2 + REPLICAS;
+        let parties = hosts.clone().map(|k| stage.host(k, WaitMode::Blocking, None)).collect::<Result<Vec<_>>>()?;
+        let mut listeners = Vec::new();
+        for (k, party) in hosts.zip(&parties) {
+            let at = stage.free_at(k)?;
+            listeners.push(party.run(move || driver::bind(at))?);
+        }
+        let url = |listener: &tokio::net::TcpListener| Ok(format!("http://{}", listener.local_addr()?));
+        let urls = listeners.iter().map(url).collect::<Result<Vec<_>>>()?;
+        let mut replicas = Vec::new();
+        for (id, (party, listener)) in parties.iter().zip(listeners).enumerate() {
+            let options = ReplicaOptions {
+                id: id as u8,
+                replicas: urls.clone(),
+                data: directory.0.join(id.to_string()),
+                votes: votes.as_ref().map(|votes| votes.url.clone()),
+                election: ELECTION,
+            };
+            replicas.push(party.run(move || driver::start(options, listener))?);
+        }
+        let session = client.run(move || async move { Session::new(&urls, 0) })?;
+        let (next, _stage) = (AtomicU64::new(1), stage);
+        let replicas = Self {
+            session,
+            next,
+            counted,
+            _replicas: replicas,
+            _votes: votes,
+            client,
+            _parties: parties,
+            _directory: directory,
+            _stage,
+        };
+        replicas.write(1, 1)?;
+        Ok(replicas)
+    }
+}
+
+impl ReplicatedLog for Replicas {
+    fn write(&self, clients: u64, writes: usize) -> Result<Vec<Duration>> {
+        let (session, first) = (self.session.clone(), self.next.fetch_add(clients, Ordering::Relaxed));
+        self.client
+            .run(move || async move { write_all(&session, first..first + clients, writes, BYTES, TIMEOUT).await })
+    }
+
+    fn cpu(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+
+    /// The replicas have the same state, and most votes were counted in the network, or none.
+    fn check(&self) -> Result<()> {
+        let session = self.session.clone();
+        let states = self.client.run(move || async move { session.agree(TIMEOUT).await })?;
+        let counted: u64 = states.iter().map(|state| state.counted).sum();
+        let applied = states.first().context("no replicas")?.applied;
+        let right = if self.counted { counted > applied } else { counted == 0 };
+        ensure!(right, "the network has counted {counted} votes for {applied} slots");
+        Ok(())
+    }
+}
