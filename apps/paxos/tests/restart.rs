@@ -1,5 +1,5 @@
-//! Restart of an acceptor that has cast a vote: it must not cast another in the same slot and ballot, although it is
-//! another caller of the network now.
+//! Restart of an acceptor. One that has cast a vote must not cast another in the same slot and ballot, although it is
+//! another caller of the network now. One that has promised a ballot must not accept what an older leader has sent.
 
 use paxos::consensus::{
     Accepted, Cast, Effects, Input, Message, Mutant, Record, Replica, ReplicaConfig, ReplicaId, Step, Value,
@@ -100,4 +100,32 @@ fn cast_after_restart_is_found() {
     let chosen = Step::Apply { slot: 1, value: Value::Command(b"x".as_slice().into()) };
     assert_eq!(applied, [chosen], "one acceptor has made a majority alone");
     assert_ne!(proposed, [Value::Command(b"x".as_slice().into())]);
+}
+
+/// Effects of a request of ballot 1 at acceptor 1, which has promised ballot 2 before and was restarted.
+fn late_request(mutant: Option<Mutant>) -> Effects {
+    let mut disks: [Vec<Record>; 3] = Default::default();
+    let [one_disk, two_disk, three_disk] = &mut disks;
+    let (mut one, mut two, mut three) = (start(0, mutant, &[]), start(1, mutant, &[]), start(2, mutant, &[]));
+    elect((0, &mut one, one_disk), (1, &mut two, two_disk));
+    let mut proposed = Effects::default();
+    one.propose(Value::Command(b"x".as_slice().into()), &mut proposed).expect("it leads");
+    // The third replica has not heard of ballot 1, and is refused once.
+    handle(&mut three, three_disk, Input::LeaderTimeout);
+    elect((2, &mut three, three_disk), (1, &mut two, two_disk));
+    let mut two = start(1, mutant, two_disk);
+    handle(&mut two, two_disk, message(0, to(1, &proposed).remove(0)))
+}
+
+#[test]
+fn restarted_acceptor_keeps_promise() {
+    let effects = late_request(None);
+    assert!(effects.records.is_empty() && effects.casts.is_empty(), "{effects:?}");
+    assert!(matches!(to(0, &effects)[..], [Message::Refused { .. }]), "{effects:?}");
+}
+
+#[test]
+fn promise_forgotten_in_crash_is_found() {
+    let effects = late_request(Some(Mutant::PromiseNotOnDisk));
+    assert!(matches!(effects.records[..], [Record::Accept(_)]), "{effects:?}");
 }

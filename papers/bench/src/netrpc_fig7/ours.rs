@@ -9,7 +9,7 @@ use paxos::load::{Session, write_all};
 use paxos::votes::{self, VotesOptions, VotesServing};
 
 use super::{BYTES, Disk, LogDirectory, REPLICAS, ReplicatedLog, TIMEOUT};
-use crate::testbed::{ElementTestbed, Hop, Party, WaitMode};
+use crate::testbed::{ElementTestbed, Party, WaitMode};
 
 /// Time without a leader after which a replica tries to lead: long, as all parties share the processors.
 const ELECTION: Duration = Duration::from_secs(3);
