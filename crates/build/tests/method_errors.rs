@@ -136,7 +136,7 @@ fn sum_errors_are_reported() {
     sum_with(
         "\"copy\"",
         "\"nop\"",
-        "f.nf:3:57: error: clear: a sum over 2 callers must be cleared for the next one\n  hint: use \"copy\" or \"shadow\"",
+        "f.nf:3:57: error: clear: a sum over 2 callers must be cleared for the next one\n  hint: use \"copy\", \"shadow\" or \"lazy\"",
     );
     sum_with("ALL", "SRC", "f.nf:4:18: error: CntFwd.to: all 2 callers wait for the sum\n  hint: use \"ALL\"");
     sum_with("ALL", "SERVER", "f.nf:4:18: error: CntFwd.to: all 2 callers wait for the sum\n  hint: use \"ALL\"");

@@ -89,12 +89,8 @@ fn reference_errors_are_reported() {
 fn invalid_clear_is_reported() {
     let says = |value: &str, expected: &str| says(&format!("{{\"AppName\": \"a\",\n \"clear\": {value}}}"), expected);
     says(
-        "\"lazy\"",
-        "<filter>:2:11: error: clear policy \"lazy\" is not available: use \"shadow\", which needs no pass to clear either",
-    );
-    says(
         "\"cpoy\"",
-        "<filter>:2:11: error: clear: unknown value: expected `nop`, `copy` or `shadow`, got `cpoy`\n  hint: did you mean \"copy\"?",
+        "<filter>:2:11: error: clear: unknown value: expected `nop`, `copy`, `shadow` or `lazy`, got `cpoy`\n  hint: did you mean \"copy\"?",
     );
     says("true", "<filter>:2:11: error: clear: wrong type: expected a string, got a boolean");
 }
@@ -164,7 +160,7 @@ fn invalid_cnt_fwd_is_reported() {
 
 #[test]
 fn all_errors_are_reported_at_once() {
-    let text = "{\n  \"Precision\": -1,\n  \"clear\": \"lazy\",\n}\n{\n  \"AppName\": \"\",\n}";
+    let text = "{\n  \"Precision\": -1,\n  \"clear\": \"later\",\n}\n{\n  \"AppName\": \"\",\n}";
     let places: Vec<_> = diagnostics(text).iter().map(|line| line[..12].to_owned()).collect();
     assert_eq!(places, ["<filter>:1:1", "<filter>:2:1", "<filter>:3:1", "<filter>:6:1"]);
 }

@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use pathcall_auth::Security;
-use pathcall_control::{Config, Handle, LISTEN_DEFAULT, StoreLocation};
+use pathcall_control::state::{IDLE_DEFAULT, IDLE_MAX_DEFAULT, WEIGHT_MAX};
+use pathcall_control::{Config, Handle, LISTEN_DEFAULT, MemoryPolicy, StoreLocation};
 
 use crate::failure::Failure;
 use crate::security::SecurityArgs;
@@ -19,13 +21,97 @@ pub(crate) struct ControllerArgs {
     /// File that stores registrations across restarts [default: memory only]
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
+    /// Weight of an application when element memory is shared out, 1 to 1000; may be repeated [default: 1]
+    #[arg(long, value_name = "NAME=N", value_parser = weight)]
+    weight: Vec<(String, u32)>,
+    /// Maximum element memory of an application, in bytes or with K, M or G; may be repeated [default: no maximum]
+    #[arg(long, value_name = "NAME=BYTES", value_parser = quota)]
+    quota: Vec<(String, u64)>,
+    /// Seconds without frames after which an application gives its memory to others that want it
+    #[arg(long, value_name = "S", default_value_t = IDLE_DEFAULT.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    idle: u64,
+    /// Seconds without frames after which an application always gives its memory back
+    #[arg(long, value_name = "S", default_value_t = IDLE_MAX_DEFAULT.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    idle_max: u64,
 }
 
 impl ControllerArgs {
     pub(crate) async fn start(self, security: Security) -> Result<Handle, Failure> {
         let listener = pathcall_control::bind(self.listen).await?;
         let store = self.store.map_or(StoreLocation::Memory, StoreLocation::File);
-        Ok(pathcall_control::serve(listener, Config::default().store(store).security(security)).await?)
+        let memory = MemoryPolicy {
+            weights: self.weight.into_iter().collect(),
+            quotas: self.quota.into_iter().collect(),
+            idle: Duration::from_secs(self.idle),
+            idle_max: Duration::from_secs(self.idle_max.max(self.idle)),
+            ..MemoryPolicy::default()
+        };
+        let config = Config::default().store(store).memory(memory).security(security);
+        Ok(pathcall_control::serve(listener, config).await?)
+    }
+}
+
+/// Parses `NAME=N`, a weight.
+fn weight(text: &str) -> Result<(String, u32), String> {
+    let (name, weight) = named(text, "NAME=N")?;
+    match weight.parse() {
+        Ok(number) if (1..=WEIGHT_MAX).contains(&number) => Ok((name, number)),
+        _ => Err(format!("invalid weight {weight} of {name} (1 to {WEIGHT_MAX})")),
+    }
+}
+
+/// Parses `NAME=BYTES`, a quota.
+fn quota(text: &str) -> Result<(String, u64), String> {
+    let (name, quota) = named(text, "NAME=BYTES")?;
+    let (digits, unit) = match quota.strip_suffix(['K', 'M', 'G']) {
+        Some(digits) => (digits, 1 << (10 * (1 + "KMG".find(&quota[digits.len()..]).unwrap_or(0)))),
+        None => (quota, 1),
+    };
+    let bytes = digits.parse().ok().and_then(|number: u64| number.checked_mul(unit));
+    bytes.map(|bytes| (name.clone(), bytes)).ok_or_else(|| {
+        format!("invalid quota {quota} of {name}: expected a number of bytes, such as 4096, 64K, 8M or 1G")
+    })
+}
+
+/// Splits at the last `=`, because names may contain one.
+fn named<'a>(text: &'a str, expected: &str) -> Result<(String, &'a str), String> {
+    match text.rsplit_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value)),
+        _ => Err(format!("expected {expected}, got {text}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quota_has_units() {
+        for (text, bytes) in [("a=4096", 4096), ("a=64K", 65_536), ("a=8M", 8 << 20), ("a=1G", 1 << 30), ("a=0", 0)] {
+            assert_eq!(quota(text), Ok(("a".to_owned(), bytes)), "{text}");
+        }
+        assert_eq!(quota("x=y=1"), Ok(("x=y".to_owned(), 1)));
+        assert_eq!(quota("1M"), Err("expected NAME=BYTES, got 1M".to_owned()));
+        for text in ["a=", "a=K", "a=-1", "a=1T", "a=99999999999G"] {
+            assert!(quota(text).unwrap_err().starts_with("invalid quota"), "{text}");
+        }
+    }
+
+    #[test]
+    fn weight_is_limited() {
+        assert_eq!(weight("MR-1=3"), Ok(("MR-1".to_owned(), 3)));
+        for text in ["a=0", "a=1001", "a=x", "a="] {
+            assert!(weight(text).unwrap_err().starts_with("invalid weight"), "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_claims_are_those_of_the_program() {
+        for (rows, width) in [(1, 1), (100, 64), (1024, 256)] {
+            let size = pathcall_program::Size { rows, lanes: rows * width, slots: 0 };
+            let bytes = pathcall_control::state::memory_bytes(rows as u32, width as u32);
+            assert_eq!(bytes, pathcall_program::layout::bytes(&size), "{rows} rows of {width} lanes");
+        }
     }
 }
 

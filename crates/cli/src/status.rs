@@ -1,6 +1,7 @@
 //! Command `pathcall status`: status of a controller, as tables or as JSON.
 
 mod pools;
+mod shares;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -59,6 +60,9 @@ fn text(status: &StatusReply) -> String {
         text.push_str("no applications\n");
     } else {
         let _ = write!(text, "{}\n{}", memory_table(status), traffic_table(status));
+    }
+    if let Some(shares) = shares::table(status) {
+        let _ = write!(text, "\n{shares}");
     }
     text.push('\n');
     if status.elements.is_empty() {
@@ -315,6 +319,7 @@ fn application_json(application: &ApplicationStatus, status: &StatusReply) -> Va
         "no_memory_reason": application.no_memory_reason().text(),
         "memory": memory,
         "usage": RegisterMemory::of(application, status).map(|memory| memory.json()),
+        "claim": shares::json(application),
         "callers": callers(application),
         "endpoints": endpoints.collect::<Vec<_>>(),
     })

@@ -28,7 +28,7 @@ use tonic::Status;
 
 use crate::Error;
 use crate::link::{Client, ElementLink};
-use crate::state::{ControlCallId, ControllerState, Effects, Input, LeaseTiming, Output};
+use crate::state::{ControlCallId, ControllerState, Effects, Input, LeaseTiming, MemoryPolicy, Output};
 use crate::store::{Store, StoreError};
 
 /// Maximum number of messages that share one commit.
@@ -82,13 +82,13 @@ impl Engine {
     /// Creates the state from the store. Sends nothing before [`Engine::run`].
     pub(crate) fn start(
         store: Store,
-        timing: LeaseTiming,
+        (timing, policy): (LeaseTiming, MemoryPolicy),
         security: Security,
         messages: mpsc::UnboundedReceiver<Message>,
     ) -> Result<(Self, Effects), Error> {
         let now = Instant::default();
         let snapshot = store.load()?;
-        let (state, effects) = if snapshot.ids.is_some() {
+        let (mut state, effects) = if snapshot.ids.is_some() {
             ControllerState::restore(timing, snapshot, now)?
         } else {
             // Small enough to grow for long, random enough to differ from another controller's.
@@ -97,6 +97,7 @@ impl Engine {
             let effects = state.handle(now, Input::Tick);
             (state, effects)
         };
+        state.set_policy(policy);
         let engine = Self {
             state,
             store: Arc::new(store),
@@ -258,6 +259,11 @@ impl Engine {
             Output::Push { element, seq, push } => {
                 if let Some(link) = self.links.get(&element) {
                     link.push(seq, push);
+                }
+            }
+            Output::AskLastFrames { element, boot_id } => {
+                if let Some(link) = self.links.get_mut(&element) {
+                    link.ask_last_frames(element, boot_id, self.inputs.0.clone());
                 }
             }
             Output::Close { element, reason } => {

@@ -35,7 +35,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 pub use error::Error;
 pub use pathcall_auth::Security;
 pub use serve::{Config, Handle, KEEP_ALIVE, bind, serve};
-pub use state::LeaseTiming;
+pub use state::{LeaseTiming, MemoryPolicy};
 pub use store::StoreLocation;
 
 /// TCP port of the controller.

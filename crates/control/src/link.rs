@@ -9,8 +9,8 @@ use std::time::Duration;
 use pathcall_auth::{ConnectTargetError, ExpectedPeer, PartyRole, Security};
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{
-    CountersRequest, InstallApplicationRequest, InstallPoolRequest, RemoveEndpointsRequest, RemoveRequest,
-    SetEndpointsRequest, SetMulticastGroupRequest,
+    CountersRequest, InstallApplicationRequest, InstallPoolRequest, LastSeenRequest, RemoveEndpointsRequest,
+    RemoveRequest, SetEndpointsRequest, SetMulticastGroupRequest,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -22,6 +22,9 @@ use crate::state::{ElementPool, Input, Push};
 /// Pause before an undelivered push is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
+/// Time limit for an element's answer to the question for last frames.
+const LAST_FRAMES_MAX: Duration = Duration::from_secs(1);
+
 /// Client of an element's control service.
 pub(crate) type Client = ElementClient<Channel>;
 
@@ -30,7 +33,8 @@ pub(crate) type Client = ElementClient<Channel>;
 pub(crate) struct ElementLink {
     client: Client,
     pushes: mpsc::UnboundedSender<(u64, Push)>,
-    _task: JoinSet<()>,
+    /// Task of the pushes, and questions that are not answered yet.
+    tasks: JoinSet<()>,
 }
 
 impl ElementLink {
@@ -51,12 +55,25 @@ impl ElementLink {
         let mut task = JoinSet::new();
         let worker = PushTask { element, boot_id, client: client.clone(), inputs };
         task.spawn(worker.run(queue));
-        Ok(Self { client, pushes, _task: task })
+        Ok(Self { client, pushes, tasks: task })
     }
 
     pub(crate) fn push(&self, seq: u64, push: Push) {
         // The task ends only with the link, or with the engine that owns both.
         let _ = self.pushes.send((seq, push));
+    }
+
+    /// Asks the element once for the times of the last frames; the answer becomes an input.
+    pub(crate) fn ask_last_frames(&mut self, element: u32, boot_id: u64, inputs: mpsc::UnboundedSender<Input>) {
+        let mut client = self.client.clone();
+        while self.tasks.try_join_next().is_some() {}
+        self.tasks.spawn(async move {
+            let asked = tokio::time::timeout(LAST_FRAMES_MAX, client.last_seen(LastSeenRequest {})).await;
+            // An element that does not answer is asked again later.
+            let Ok(Ok(reply)) = asked else { return };
+            let ages = reply.into_inner().age_ns.into_iter().map(|(gaid, age)| (gaid, Duration::from_nanos(age)));
+            let _ = inputs.send(Input::LastFrames { element, boot_id, ages: ages.collect() });
+        });
     }
 
     pub(crate) fn client(&self) -> Client {

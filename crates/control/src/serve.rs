@@ -19,7 +19,7 @@ use crate::Error;
 use crate::engine::{Engine, Message, random_key};
 use crate::nodes::NodeDirectory;
 use crate::service::Service;
-use crate::state::LeaseTiming;
+use crate::state::{LeaseTiming, MemoryPolicy};
 use crate::store::{Store, StoreLocation};
 
 /// Default interval and time limit of keep-alive pings to silent peers: the loss of a peer is noticed, and its grace
@@ -36,6 +36,8 @@ pub struct Config {
     pub store: StoreLocation,
     /// Times of leases.
     pub timing: LeaseTiming,
+    /// Rules for the memory of elements.
+    pub memory: MemoryPolicy,
     /// Interval of keep-alive pings, see [`KEEP_ALIVE`].
     pub keep_alive: Duration,
     /// Certificates and access rules.
@@ -55,6 +57,13 @@ impl Config {
     #[must_use]
     pub fn timing(mut self, timing: LeaseTiming) -> Self {
         self.timing = timing;
+        self
+    }
+
+    /// Sets [`Self::memory`].
+    #[must_use]
+    pub fn memory(mut self, memory: MemoryPolicy) -> Self {
+        self.memory = memory;
         self
     }
 
@@ -78,6 +87,7 @@ impl Default for Config {
         Self {
             store: StoreLocation::default(),
             timing: LeaseTiming::default(),
+            memory: MemoryPolicy::default(),
             keep_alive: KEEP_ALIVE,
             security: Security::default(),
         }
@@ -112,7 +122,7 @@ pub fn serve(listener: TcpListener, config: Config) -> BoxFuture<Handle, Error> 
         let opening = tokio::task::spawn_blocking(move || {
             let store = Store::open(&place)?;
             let key = store.nodes_key(random_key)?;
-            let (engine, effects) = Engine::start(store, config.timing, security, received)?;
+            let (engine, effects) = Engine::start(store, (config.timing, config.memory), security, received)?;
             Ok::<_, Error>((engine, effects, key))
         });
         let (engine, effects, key) = opening.await.map_err(Error::Defect)??;

@@ -48,6 +48,7 @@ pub struct ServerHandle {
     invalidated: watch::Receiver<Option<EpochInvalidated>>,
     /// What the owner's store has reached, if it has one.
     stored: Option<watch::Receiver<StoreState>>,
+    used: watch::Receiver<()>,
 }
 
 impl ServerHandle {
@@ -60,10 +61,11 @@ impl ServerHandle {
 
     fn run(server: MapServer, key: Option<TokenKey>, link: Link, element: Option<SocketAddr>) -> Self {
         let (invalidate, invalidated) = watch::channel(None);
-        let owner = Owner::new(server.authenticate(key), key, element, invalidate);
+        let (use_sender, used) = watch::channel(());
+        let owner = Owner::new(server.authenticate(key), key, element, invalidate, use_sender);
         let shared = EndpointDriver::new(owner, link);
         tokio::spawn(Arc::clone(&shared).run());
-        Self { owner: Arc::new(DriverHandle(shared)), invalidated, stored: None }
+        Self { owner: Arc::new(DriverHandle(shared)), invalidated, stored: None, used }
     }
 
     /// Admits a caller with permissions `may`. Its frames come from and go to `address`; without one they are carried. With
@@ -208,6 +210,17 @@ impl ServerHandle {
     #[must_use]
     pub fn epoch_invalidations(&self) -> EpochInvalidations {
         EpochInvalidations(self.invalidated.clone())
+    }
+
+    /// Requests a notification at the next operation of a caller, see [`MapServer::watch_use`]. The receiver does not
+    /// keep the owner running.
+    #[must_use]
+    pub fn watch_use(&self) -> watch::Receiver<()> {
+        let mut used = self.used.clone();
+        used.mark_unchanged();
+        // An owner that has stopped is not used any more.
+        let _ = self.command(|owner, _, _| owner.server.watch_use());
+        used
     }
 
     /// Counters of this owner.

@@ -328,7 +328,8 @@ fn unsent_claim_stays_a_claim_after_change_of_epoch() {
     assert!(waiting.0.len() < 100, "the window is smaller than the number of calls");
     for epoch in [2, 3] {
         let (now, era) = (Instant(4 + u64::from(epoch)), Era::of_epoch(epoch).of_element());
-        let renewal = EpochChange { epoch, element: true, slot_base: 0, era, committed: 0, applied: Vec::new() };
+        let renewal =
+            EpochChange { epoch, element: true, slot_base: 0, rows: 4, era, committed: 0, applied: Vec::new() };
         client.renew(now, &renewal);
         client.poll(now, &mut Sent::default());
     }

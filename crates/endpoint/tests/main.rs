@@ -10,6 +10,7 @@ mod hostile;
 mod idempotency;
 mod inline;
 mod key_memory;
+mod lazy;
 mod locks;
 mod rounds;
 mod shadow;

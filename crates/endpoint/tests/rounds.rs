@@ -64,12 +64,12 @@ fn poll_frames(server: &mut MapServer, at: u64) -> Vec<(FrameKind, u32, u32)> {
 }
 
 #[test]
-fn joining_worker_bypasses_element_with_too_few_rows() {
+fn joining_worker_gets_rows_of_present_epoch() {
     let mut server = server(2, true);
     assert!(join(&mut server, 10, 0).element);
     renew(&mut server, Some(RegisterGrant { rows: 3, ..GRANT }));
     let joined = join(&mut server, 11, 1);
-    assert_eq!((joined.rows, joined.element), (4, false), "the number of rows does not change");
+    assert_eq!((joined.rows, joined.element), (3, true));
 }
 
 #[test]

@@ -9,12 +9,12 @@ use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, Map
 
 use crate::config::{client_config, server_config};
 
-const ROWS: u32 = 4;
-const WIDTH: u16 = 4;
-const NOW: Instant = Instant(1);
+pub(crate) const ROWS: u32 = 4;
+pub(crate) const WIDTH: u16 = 4;
+pub(crate) const NOW: Instant = Instant(1);
 
 #[derive(Default)]
-struct Sent(Vec<(Dest, Vec<u8>)>);
+pub(crate) struct Sent(pub(crate) Vec<(Dest, Vec<u8>)>);
 
 impl FrameSink for Sent {
     fn send(&mut self, to: Dest, frame: &[u8]) {
@@ -24,7 +24,7 @@ impl FrameSink for Sent {
 
 impl Sent {
     /// Destination, kind, row, round and flags of each frame.
-    fn heads(&self) -> Vec<(Dest, FrameKind, u32, u32, u16)> {
+    pub(crate) fn heads(&self) -> Vec<(Dest, FrameKind, u32, u32, u16)> {
         let head = |(to, bytes): &(Dest, Vec<u8>)| {
             let frame = MapFrame::new_checked(&bytes[..]).expect("valid frame");
             (*to, frame.kind(), frame.map().index(), frame.base().round(), frame.map().flags())
@@ -44,7 +44,7 @@ fn worker() -> MapClient {
 }
 
 /// Frame to the worker, from the element or the server.
-fn to_worker(kind: FrameKind, flags: u16, row: u32, round: u32, values: &[i32]) -> Vec<u8> {
+pub(crate) fn to_worker(kind: FrameKind, flags: u16, row: u32, round: u32, values: &[i32]) -> Vec<u8> {
     let base = BaseRepr {
         flags,
         gaid: 7,
@@ -67,7 +67,7 @@ fn to_worker(kind: FrameKind, flags: u16, row: u32, round: u32, values: &[i32]) 
 }
 
 /// Handles a frame. Returns the frames sent then.
-fn handle_frame(worker: &mut MapClient, bytes: &[u8]) -> Sent {
+pub(crate) fn handle_frame(worker: &mut MapClient, bytes: &[u8]) -> Sent {
     let mut sent = Sent::default();
     worker.handle(NOW, bytes);
     worker.poll(NOW, &mut sent);
@@ -75,7 +75,7 @@ fn handle_frame(worker: &mut MapClient, bytes: &[u8]) -> Sent {
 }
 
 /// Starts a call of this number of chunks. Returns the frames sent then.
-fn call(worker: &mut MapClient, chunks: usize) -> Sent {
+pub(crate) fn call(worker: &mut MapClient, chunks: usize) -> Sent {
     let lanes = vec![1; chunks * usize::from(WIDTH)].into();
     worker.start(NOW, CallId(1), Operation::Sum { lanes, modify: Modify::default(), threshold: 2 });
     let mut sent = Sent::default();
@@ -138,7 +138,7 @@ fn server_of(threshold: u32) -> MapServer {
     })
 }
 
-fn member(endpoint: u32, terms: u64) -> Member {
+pub(crate) fn member(endpoint: u32, terms: u64) -> Member {
     Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 1, terms }
 }
 
@@ -147,7 +147,7 @@ fn join(server: &mut MapServer, endpoint: u32, terms: u64) -> u64 {
 }
 
 /// Base header of a worker's frame past the element.
-fn past_the_element(endpoint: u32, kind: FrameKind) -> BaseRepr {
+pub(crate) fn past_the_element(endpoint: u32, kind: FrameKind) -> BaseRepr {
     BaseRepr {
         flags: Flags::CROSS,
         gaid: 7,

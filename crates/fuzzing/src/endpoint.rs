@@ -22,7 +22,7 @@ impl FrameSink for SentFrameCounter {
 /// Tests one input.
 pub fn run(data: &[u8]) {
     let mut out = SentFrameCounter::default();
-    let policies = [ClearPolicy::Copy, ClearPolicy::Shadow];
+    let policies = [ClearPolicy::Copy, ClearPolicy::Shadow, ClearPolicy::Lazy];
     let mut clients = policies.map(caller);
     let mut owners = [owner(0, policies[0]), owner(2, policies[0]), owner(2, policies[1])];
     owners[0].query(Instant(0), QueryId(1), None);

@@ -34,6 +34,7 @@ pub mod v1 {
                 Self::NotUsable => Some("not usable"),
                 Self::Pinned => Some("pinned"),
                 Self::SameHost => Some("one host"),
+                Self::Idle => Some("idle"),
             }
         }
     }

@@ -64,7 +64,7 @@ impl Controller for FakeController {
         let epoch = request.held.map_or(7, |held| held.epoch + 1);
         book.registered.push(request);
         let (sender, receiver) = mpsc::channel(4);
-        sender.try_send(Ok(ApplicationGrant { gaid, epoch, endpoint, memory, token_key: None })).unwrap();
+        sender.try_send(Ok(ApplicationGrant { gaid, epoch, endpoint, memory, token_key: None, recall: 0 })).unwrap();
         book.streams.push(sender);
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
@@ -288,7 +288,7 @@ async fn caller_is_registered_and_released_with_memory() {
     assert_eq!(controller.records().released, [ReleaseEndpointRequest { gaid: 4, endpoint: 1000, server: 0 }]);
 
     // The memory is withdrawn: new callers work without the element.
-    let moved = ApplicationGrant { gaid: 4, epoch: 8, endpoint: 104, memory: None, token_key: None };
+    let moved = ApplicationGrant { gaid: 4, epoch: 8, endpoint: 104, memory: None, token_key: None, recall: 0 };
     let sender = controller.stream_of("T-SUM");
     sender.send(Ok(moved)).await.unwrap();
     until(|| server.pathcall.stats().iter().all(|application| !application.element)).await;
@@ -321,7 +321,7 @@ async fn silent_element_is_reported_and_its_restart_used() {
 
     let memory = Some(MemoryGrant { boot_id: 6, ..memory });
     let HeldGrant { gaid, endpoint, epoch, .. } = asked.held.unwrap();
-    let anew = ApplicationGrant { gaid, epoch: epoch + 2, endpoint, memory, token_key: None };
+    let anew = ApplicationGrant { gaid, epoch: epoch + 2, endpoint, memory, token_key: None, recall: 0 };
     let stream = controller.stream_of("T-WORDS");
     stream.send(Ok(anew)).await.unwrap();
     until(|| server.pathcall.stats().iter().any(|a| a.name == "T-WORDS" && a.element)).await;

@@ -26,6 +26,7 @@ mod existing;
 mod idempotent_calls;
 mod joining;
 mod late_registration;
+mod memory_sharing;
 mod message;
 #[cfg(feature = "otel")]
 mod otel;

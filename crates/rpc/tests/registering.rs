@@ -44,7 +44,8 @@ async fn unregistered_member_uses_element_after_registration() {
     controller.records().away = true;
     let sender = controller.stream_of("T-SUM");
     let memory = controller.records().memory.clone();
-    let other = ApplicationGrant { gaid: first.gaid, epoch: 8, endpoint: first.server, memory, token_key: None };
+    let other =
+        ApplicationGrant { gaid: first.gaid, epoch: 8, endpoint: first.server, memory, token_key: None, recall: 0 };
     sender.send(Ok(other)).await.unwrap();
     let without = next(&mut stream).await;
     assert_eq!((without.epoch, without.element_address.as_str()), (8, ""));

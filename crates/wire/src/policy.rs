@@ -26,6 +26,17 @@ pub enum ClearPolicy {
     /// The element sends the sums itself and uses two rows instead of one. Each worker keeps the sums for the others in
     /// case the element fails.
     Shadow,
+    /// The element sends the sums itself, and the next round of the row clears them, even if a worker lacks them. Each
+    /// worker keeps the sums for the others.
+    Lazy,
+}
+
+impl ClearPolicy {
+    /// Whether the element sends the sums of a round to the workers, past the server.
+    #[must_use]
+    pub const fn is_by_element(self) -> bool {
+        matches!(self, Self::Shadow | Self::Lazy)
+    }
 }
 
 /// `ack`: party that must have an addition before the call completes.

@@ -78,6 +78,8 @@ pub enum ClearOption {
     Copy,
     /// The element keeps a sum until it has made two later ones.
     Shadow,
+    /// The element keeps a sum until the next one begins.
+    Lazy,
 }
 
 /// `CntFwd.key`.

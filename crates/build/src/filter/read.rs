@@ -157,14 +157,8 @@ impl<'a> Reader<'a> {
             "nop" => ClearOption::Nop,
             "copy" => ClearOption::Copy,
             "shadow" => ClearOption::Shadow,
-            // NetRPC §5.2.2 also has this policy: registers are not reset, and their earlier values are subtracted.
-            "lazy" => {
-                let message =
-                    "clear policy \"lazy\" is not available: use \"shadow\", which needs no pass to clear either";
-                self.report(BuildDiagnostic::error(self.source.locate(text.span.start), message));
-                return None;
-            }
-            _ => return self.unknown_word("clear", &text, &["nop", "copy", "shadow"]),
+            "lazy" => ClearOption::Lazy,
+            _ => return self.unknown_word("clear", &text, &["nop", "copy", "shadow", "lazy"]),
         };
         Some(text.map(|_| policy))
     }

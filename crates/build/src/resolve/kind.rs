@@ -3,7 +3,7 @@
 //!
 //! | addTo | threshold | clear | get | meaning |
 //! |---|---|---|---|---|
-//! | field | ≥ 1 | copy, shadow | field | [`Kind::Sum`] |
+//! | field | ≥ 1 | copy, shadow, lazy | field | [`Kind::Sum`] |
 //! | field | 0 | nop | field or nop | [`Kind::Add`] |
 //! | nop | 0 | nop | field | [`Kind::Query`] |
 //! | nop | ≥ 1 | nop | nop | [`Kind::Count`] |
@@ -115,13 +115,14 @@ impl FilterCheck<'_> {
         }
         let clear = match filter.clear.value {
             ClearOption::Shadow => ClearPolicy::Shadow,
+            ClearOption::Lazy => ClearPolicy::Lazy,
             ClearOption::Copy => ClearPolicy::Copy,
             ClearOption::Nop => {
                 self.problem(
                     "clear",
                     filter.clear.span,
                     format!("a sum over {threshold} callers must be cleared for the next one"),
-                    "use \"copy\" or \"shadow\"",
+                    "use \"copy\", \"shadow\" or \"lazy\"",
                 );
                 ClearPolicy::Copy
             }
@@ -215,11 +216,11 @@ impl FilterCheck<'_> {
                 "use \"nop\", and read in a separate method (clear \"nop\")",
             );
         }
-        if self.filter.clear.value == ClearOption::Shadow {
+        if matches!(self.filter.clear.value, ClearOption::Shadow | ClearOption::Lazy) {
             self.problem(
                 "clear",
                 self.filter.clear.span,
-                "the policy \"shadow\" is for sums only",
+                "the policies \"shadow\" and \"lazy\" are for sums only",
                 "use \"copy\", which saves the values at the server first",
             );
         }

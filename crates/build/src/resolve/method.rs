@@ -79,15 +79,19 @@ impl ResolvedMethod {
         }
     }
 
-    fn clears_itself(&self) -> bool {
-        matches!(self.kind, Kind::Sum { clear: ClearPolicy::Shadow, .. })
+    /// Clear policy of the sum, if the element answers the sums itself.
+    fn clears_itself(&self) -> Option<ClearPolicy> {
+        match self.kind {
+            Kind::Sum { clear, .. } => Some(clear).filter(|clear| clear.is_by_element()),
+            _ => None,
+        }
     }
 
     /// Canonical text of all properties that both ends must agree on; the digest is computed from it. Names of fields
     /// are excluded, so that renaming a field changes nothing, as in protobuf.
     ///
     /// One line: path, application (with its length in bytes first), precision, kind with threshold, target, operator
-    /// and operand, and the two fields as `1.2:FPArray` or `-`; then `ack server` and `clear shadow`, if set.
+    /// and operand, and the two fields as `1.2:FPArray` or `-`; then `ack server` and `clear shadow` or `clear lazy`, if set.
     #[must_use]
     pub fn canonical(&self) -> String {
         let kind = match self.kind {
@@ -122,7 +126,11 @@ impl ResolvedMethod {
             field(&self.request),
             field(&self.reply),
             if self.ack == Ack::Server { " ack server" } else { "" },
-            if self.clears_itself() { " clear shadow" } else { "" },
+            match self.clears_itself() {
+                Some(ClearPolicy::Lazy) => " clear lazy",
+                Some(_) => " clear shadow",
+                None => "",
+            },
         )
     }
 
@@ -170,7 +178,7 @@ impl fmt::Display for ResolvedMethod {
         if self.map_path != MapPath::Automatic {
             write!(f, ", path {}", self.map_path.name())?;
         }
-        if self.clears_itself() {
+        if self.clears_itself().is_some() {
             write!(f, ", kept in the element only")?;
         }
         let floats = [&self.request, &self.reply].into_iter().flatten().any(|field| field.shape.is_float());

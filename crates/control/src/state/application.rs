@@ -1,6 +1,6 @@
 //! Applications: owners, epochs and reserved memory.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 use pathcall_proto::SILENT_MAX;
 use pathcall_proto::v1::{ApplicationGrant, MemoryGrant, RegisterApplicationRequest, TokenKey};
@@ -24,6 +24,7 @@ impl ControllerState {
                     self.outputs.push(Output::Application(earlier, Err(RegistrationRefusal::Replaced)));
                 }
                 self.streams.insert(call, Registrant::Application(gaid));
+                self.note_memory_change();
                 self.answer_when_confirmed(gaid);
             }
             Err(refusal) => self.outputs.push(Output::Application(call, Err(refusal))),
@@ -84,14 +85,8 @@ impl ControllerState {
         let (silent, no_memory_reason) = (std::mem::take(&mut request.silent_elements), request.no_memory_reason);
         let record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.names.insert(record.name.clone(), gaid);
-        let application = Application {
-            record,
-            lease: Lease::Expired,
-            callers: BTreeMap::new(),
-            unreported: true,
-            silent,
-            no_memory_reason,
-        };
+        let application =
+            Application { silent, no_memory_reason, ..Application::new(record, Lease::Expired, self.now) };
         self.applications.insert(gaid, application);
         self.changed.applications.insert(gaid);
         if let Some(memory) = self.reserve(gaid) {
@@ -115,6 +110,7 @@ impl ControllerState {
         application.silent = std::mem::take(&mut request.silent_elements);
         application.no_memory_reason = request.no_memory_reason;
         application.record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
+        (application.since, application.moved_at, application.parked) = (self.now, None, false);
         self.changed.applications.insert(gaid);
         if !same {
             self.free_id(IdKind::Endpoint, last);
@@ -166,6 +162,7 @@ impl ControllerState {
         let RegisterApplicationRequest { width, rows, data_address, service_address, held, silent_elements, .. } =
             request;
         application.no_memory_reason = request.no_memory_reason;
+        application.parked &= rows == 0;
         let record = &mut application.record;
         // The registers of this epoch cannot be used any more.
         let over = held.is_some_and(|held| held.in_software && held.epoch == record.epoch);
@@ -190,7 +187,7 @@ impl ControllerState {
                 self.install(gaid);
             }
             Some(_) if moved => self.install(gaid),
-            Some(_) => {}
+            Some(_) => self.on_yielded(gaid, request.yielded_epoch),
             None => self.offer(gaid),
         }
     }
@@ -231,16 +228,14 @@ impl ControllerState {
     /// Reserves memory: all requested rows on the first element that has them, else as many as an element has, if they
     /// are enough.
     fn reserve(&mut self, gaid: u32) -> Option<MemoryRecord> {
-        let Application { record, silent, .. } = self.applications.get(&gaid)?;
-        let &ApplicationRecord { rows, width, memory: None, .. } = record else { return None };
-        if rows == 0 {
+        let application = self.applications.get(&gaid)?;
+        let ApplicationRecord { width, memory: None, .. } = application.record else { return None };
+        let rows = self.wanted_rows(application);
+        if rows == 0 || application.parked {
             return None;
         }
         let mut best: Option<(u32, u32)> = None;
-        for (&id, element) in &self.elements {
-            if !element.serving || element.refused.contains(&gaid) || silent.contains(&element.record.boot_id) {
-                continue;
-            }
+        for (&id, element) in self.elements.iter().filter(|(id, _)| self.may_use(gaid, **id)) {
             let room = rows.min(element.rows.largest()).min(element.lanes.largest() / width);
             if best.is_none_or(|(_, most)| room > most) {
                 best = Some((id, room));
@@ -254,12 +249,15 @@ impl ControllerState {
     }
 
     /// Gives reserved memory to an application.
-    fn grant(&mut self, gaid: u32, memory: MemoryRecord) {
+    pub(super) fn grant(&mut self, gaid: u32, memory: MemoryRecord) {
         let Some(application) = self.applications.get_mut(&gaid) else { return };
         application.record.memory = Some(memory);
+        (application.granted_at, application.idle) = (self.now, Duration::ZERO);
         application.unreported = true;
         self.changed.applications.insert(gaid);
         self.install(gaid);
+        self.begin_polling(memory.element);
+        self.note_memory_change();
     }
 
     /// Withdraws an application's memory; its epoch grows. Its callers keep their ids and do not use the element.
@@ -268,8 +266,11 @@ impl ControllerState {
         let Some(memory) = application.record.memory.take() else { return };
         application.record.epoch = next_epoch(application.record.epoch);
         application.unreported = true;
+        (application.recall, application.idle) = (None, Duration::ZERO);
         self.changed.applications.insert(gaid);
+        self.note_memory_change();
 
+        let Some(application) = self.applications.get(&gaid) else { return };
         let Some(element) = self.elements.get_mut(&memory.element) else { return };
         element.rows.release(memory.row_base);
         element.lanes.release(memory.lane_base);
@@ -316,10 +317,11 @@ impl ControllerState {
     }
 
     fn application_grant(&self, gaid: u32) -> Option<ApplicationGrant> {
-        let record = &self.applications.get(&gaid)?.record;
+        let Application { record, recall, .. } = self.applications.get(&gaid)?;
         let memory = self.memory_grant(record);
         let ApplicationRecord { epoch, endpoint, token_key, .. } = *record;
-        Some(ApplicationGrant { gaid, epoch, endpoint, memory, token_key })
+        let recall = recall.map_or(0, |recall| recall.reason.into());
+        Some(ApplicationGrant { gaid, epoch, endpoint, memory, token_key, recall })
     }
 
     /// Memory grant for owners and status.

@@ -273,7 +273,7 @@ impl ControllerState {
     }
 
     /// Applications with memory of an element.
-    fn installed_on(&self, id: u32) -> Vec<u32> {
+    pub(super) fn installed_on(&self, id: u32) -> Vec<u32> {
         let on = |a: &super::Application| a.record.memory.is_some_and(|memory| memory.element == id);
         self.applications.iter().filter(|(_, a)| on(a)).map(|(&gaid, _)| gaid).collect()
     }
@@ -327,6 +327,7 @@ impl Element {
             progress: now,
             waiters: Vec::new(),
             refused: BTreeSet::new(),
+            poll_at: None,
         };
         element.begin_quarantine(now);
         element

@@ -1,5 +1,7 @@
 //! Inputs and outputs of the state machine.
 
+use std::time::Duration;
+
 use pathcall_proto::v1::{
     ApplicationGrant, ElementGrant, EndpointGrant, JoinPoolRequest, PoolGrant, RegisterApplicationRequest,
     RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest, TokenKey,
@@ -51,6 +53,15 @@ pub enum Input {
         /// Number of the push.
         seq: u64,
     },
+    /// An element has answered [`Output::AskLastFrames`].
+    LastFrames {
+        /// Id of the element.
+        element: u32,
+        /// Start of the element that has answered.
+        boot_id: u64,
+        /// Time since the last admitted frame of each application that had one (NetRPC §5.2.2).
+        ages: Vec<(u32, Duration)>,
+    },
     /// Time has passed.
     Tick,
 }
@@ -85,6 +96,13 @@ pub enum Output {
         seq: u64,
         /// Change of the element's tables.
         push: Push,
+    },
+    /// Ask an element for the times of the last frames; [`Input::LastFrames`] answers. Not repeated.
+    AskLastFrames {
+        /// Id of the element.
+        element: u32,
+        /// Start of the element that is asked.
+        boot_id: u64,
     },
     /// Stop sending to the element.
     Close {

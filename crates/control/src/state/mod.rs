@@ -11,33 +11,40 @@
 //! creates the same state from the committed records.
 //!
 //! Modules: `event` has inputs and outputs; `application` has owners and reserves memory, `caller` leases slots to
-//! callers, `pool` has the servers of pools, `pool_racks` chooses the elements that have a pool, and `pool_tables` has
-//! their tables; `ids` assigns ids, `element` keeps the tables of elements by `push`, `waiter` has the parties that wait
-//! for them; `ranges` allocates ranges, `quarantine` delays their reuse, `record` has the stored records, `restore`
-//! restores the state from them, `view` answers queries.
+//! callers, `sharing` shares memory out anew by the `memory_policy` and fair `shares`, with recalls (`recall`) and from
+//! idle applications (`idle`); `pool` has the servers of pools, `pool_racks` chooses the elements that have a pool, and
+//! `pool_tables` has their tables; `checks` checks requests, `ids` assigns ids, `element` keeps the tables of elements by
+//! `push`, `waiter` has the parties that wait for them; `ranges` allocates ranges, `quarantine` delays their reuse,
+//! `record` has the stored records, `restore` restores the state from them, `view` answers queries.
 //!
 //! **Leases.** Owners and elements keep a stream open. When it ends, the lease starts to expire: for a grace period
 //! everything stays, and the same incarnation (for elements: boot id) gets it back. After that, memory, slots and the
 //! owner's callers are released. So a crashed host leaks no registers (NetRPC §5.2.2 detects this by time stamps of the
-//! element: first-level time-out). A live owner keeps its memory, idle or not.
+//! element: first-level time-out). A live owner whose application is idle is told to give its memory back (`sharing`).
 //!
 //! **Epochs**, one per application, grow whenever the registers can no longer be trusted: the element has
 //! restarted or is out of service, the memory has moved, the owner has changed.
 
 mod application;
 mod caller;
+mod checks;
 mod element;
 mod event;
+mod idle;
 mod ids;
+mod memory_policy;
 mod pool;
 mod pool_racks;
 mod pool_tables;
 mod push;
 mod quarantine;
 mod ranges;
+mod recall;
 mod record;
 mod refusal;
 mod restore;
+mod shares;
+mod sharing;
 mod view;
 mod waiter;
 
@@ -48,6 +55,7 @@ use pathcall_proto::v1::TokenKey;
 use pathcall_wire::Instant;
 
 pub use event::{ControlCallId, Effects, Input, Output};
+pub use memory_policy::{IDLE_DEFAULT, IDLE_MAX_DEFAULT, MemoryPolicy, RECALL_DEFAULT, SETTLE_DEFAULT, WEIGHT_MAX};
 pub use push::{ElementPool, Push};
 pub use quarantine::FRAME_LIFE_MAX;
 pub use record::{
@@ -56,11 +64,15 @@ pub use record::{
 };
 pub use refusal::RegistrationRefusal;
 pub use restore::CorruptStore;
+pub use shares::memory_bytes;
 
+pub(crate) use checks::truncated;
+use checks::{can_send_to, check_data_address, check_rack};
 use ids::KeptIds;
 use pool::Pool;
 use push::PushSubject;
 use ranges::Ranges;
+use recall::RecallInProgress;
 use waiter::{Waiter, WaitingParty};
 
 /// Default grace period: time from the end of a stream until the lease expires.
@@ -129,6 +141,9 @@ pub struct ControllerState {
     outputs: Vec<Output>,
     /// Key for the next application with signed frames.
     fresh_key: Option<TokenKey>,
+    policy: MemoryPolicy,
+    /// Time at which memory is shared out anew, if something has changed.
+    share_at: Option<Instant>,
 }
 
 #[derive(Debug, Clone)]
@@ -143,6 +158,36 @@ struct Application {
     silent: Vec<u64>,
     /// Reason of the owner for using no element.
     no_memory_reason: i32,
+    /// Time at which the present owner came.
+    since: Instant,
+    /// Time of the grant of its memory.
+    granted_at: Instant,
+    /// Time without frames at the element's latest report.
+    idle: Duration,
+    /// Time at which its share last changed.
+    moved_at: Option<Instant>,
+    recall: Option<RecallInProgress>,
+    /// Whether it was idle and gave its memory back; it gets none until its owner asks.
+    parked: bool,
+}
+
+impl Application {
+    fn new(record: ApplicationRecord, lease: Lease, now: Instant) -> Self {
+        Self {
+            record,
+            lease,
+            callers: BTreeMap::new(),
+            unreported: true,
+            silent: Vec::new(),
+            no_memory_reason: 0,
+            since: now,
+            granted_at: now,
+            idle: Duration::ZERO,
+            moved_at: None,
+            recall: None,
+            parked: false,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -165,6 +210,8 @@ struct Element {
     waiters: Vec<Waiter>,
     /// Applications that the element has refused; they are not offered its memory again.
     refused: BTreeSet<u32>,
+    /// Time at which the element is asked for the times of last frames.
+    poll_at: Option<Instant>,
 }
 
 /// Lease of a registration.
@@ -217,7 +264,15 @@ impl ControllerState {
             changed: DirtyRecords { ids: true, ..DirtyRecords::default() },
             outputs: Vec::new(),
             fresh_key: None,
+            policy: MemoryPolicy::default(),
+            share_at: None,
         }
+    }
+
+    /// Sets the rules for the memory of elements.
+    pub fn set_policy(&mut self, policy: MemoryPolicy) {
+        self.policy = policy;
+        self.note_memory_change();
     }
 
     /// Handles one input.
@@ -241,6 +296,7 @@ impl ControllerState {
             Input::Confirmed { element, seq } => self.confirmed(element, seq),
             Input::Refused { element, seq, reason } => self.refused(element, seq, &reason),
             Input::Restarted { element, seq } => self.restarted(element, seq),
+            Input::LastFrames { element, boot_id, ages } => self.on_last_frames(element, boot_id, &ages),
             Input::Tick => {}
         }
         self.remove_overloaded_elements();
@@ -260,7 +316,8 @@ impl ControllerState {
         let quarantined = self.elements.values().filter_map(|element| element.quarantine.front().copied());
         let servers = self.pools.values().flat_map(|pool| pool.leases.values()).filter_map(expiring);
         let callers = self.pool_callers_expiring.values().copied();
-        owners.chain(elements).chain(silent).chain(quarantined).chain(servers).chain(callers).min()
+        let leases = owners.chain(elements).chain(silent).chain(quarantined).chain(servers).chain(callers);
+        leases.chain(self.sharing_deadlines()).min()
     }
 
     /// Ends all that has expired by now.
@@ -297,6 +354,7 @@ impl ControllerState {
                 self.changed.elements.insert(id);
             }
         }
+        self.share_memory();
     }
 
     /// Handles the end of a peer's stream; the lease starts to expire if it was the peer's current stream.
@@ -349,41 +407,6 @@ impl Lease {
     const fn is_expired(self) -> bool {
         matches!(self, Self::Expired)
     }
-}
-
-/// Checks a UDP address to which frames can be sent.
-fn check_data_address(address: &str) -> Result<(), RegistrationRefusal> {
-    let parsed = address.parse().ok().filter(|a: &std::net::SocketAddr| a.port() != 0 && !a.ip().is_unspecified());
-    match parsed {
-        Some(_) => Ok(()),
-        None => {
-            Err(RegistrationRefusal::Invalid { field: "data_address", expected: "ip:port", got: truncated(address) })
-        }
-    }
-}
-
-/// Checks the name of a rack; the empty one is that of parties that name none.
-fn check_rack(rack: &str) -> Result<(), RegistrationRefusal> {
-    if rack.len() <= TEXT_MAX && !rack.contains(char::is_control) {
-        return Ok(());
-    }
-    let expected = "up to 255 bytes without control characters";
-    Err(RegistrationRefusal::Invalid { field: "rack", expected, got: truncated(rack) })
-}
-
-/// Whether an element at one address can send to a host at the other: an element at an IPv4 address cannot send to
-/// IPv6, and frames to itself would loop.
-fn can_send_to(element: &str, host: &str) -> bool {
-    let parsed = |address: &str| address.parse::<std::net::SocketAddr>().ok();
-    match (parsed(element), parsed(host)) {
-        (Some(element), Some(host)) => element != host && (element.is_ipv6() || host.is_ipv4()),
-        _ => false,
-    }
-}
-
-/// Text for an error message, truncated.
-pub(crate) fn truncated(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Restoration of the state from its records.
 
-use std::collections::BTreeMap;
-
 use pathcall_proto::IDS_END;
 use pathcall_wire::Instant;
 
@@ -69,10 +67,7 @@ impl ControllerState {
             }
             let lease = lease(record.owned);
             // The owner reports silent elements again.
-            let (callers, silent) = (BTreeMap::new(), Vec::new());
-            state
-                .applications
-                .insert(gaid, Application { record, lease, callers, unreported: true, silent, no_memory_reason: 0 });
+            state.applications.insert(gaid, Application::new(record, lease, now));
         }
         for record in snapshot.pools {
             let gaid = record.gaid;

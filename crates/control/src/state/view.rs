@@ -2,7 +2,7 @@
 
 use pathcall_proto::v1::{ApplicationStatus, ElementStatus, LookupReply, PoolStatus, StatusReply};
 
-use super::{ControllerState, RegistrationRefusal, Snapshot};
+use super::{ControllerState, RegistrationRefusal, Snapshot, memory_bytes};
 
 impl ControllerState {
     /// Address of an application's server (NetRPC §3.2: name look-up).
@@ -35,6 +35,8 @@ impl ControllerState {
             let record = &application.record;
             let owner = (!application.lease.is_expired()).then_some(record.endpoint);
             let endpoints = owner.into_iter().chain(application.callers.values().copied());
+            let memory_rows = record.memory.map_or(0, |memory| memory.rows);
+            let is_idle_known = record.memory.is_some();
             ApplicationStatus {
                 name: record.name.clone(),
                 gaid: record.gaid,
@@ -45,6 +47,12 @@ impl ControllerState {
                 memory: self.memory_grant(record),
                 no_memory_reason: application.no_memory_reason,
                 endpoints: endpoints.filter_map(|endpoint| self.entry(record.gaid, endpoint)).collect(),
+                weight: self.policy.weight(&record.name),
+                quota_bytes: self.policy.quota(&record.name),
+                memory_bytes: memory_bytes(memory_rows, record.width),
+                share_bytes: memory_bytes(self.fair_share(record.gaid), record.width),
+                idle_ms: is_idle_known.then(|| u64::try_from(application.idle.as_millis()).unwrap_or(u64::MAX)),
+                requested_rows: record.rows,
             }
         });
         let elements = self.elements.values().map(|element| {

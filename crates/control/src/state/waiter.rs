@@ -72,6 +72,8 @@ impl ControllerState {
         element.serving |= begins;
         self.answer(ready.into_iter().map(|waiter| waiter.party));
         if begins {
+            self.begin_polling(id);
+            self.note_memory_change();
             let held = |lease| matches!(lease, Lease::Held(_));
             let without = self.applications.iter().filter(|(_, a)| held(a.lease) && a.record.memory.is_none());
             let without: Vec<_> = without.map(|(&gaid, _)| gaid).collect();

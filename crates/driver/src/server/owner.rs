@@ -39,6 +39,8 @@ pub(super) struct Owner {
     snapshots: u64,
     /// Latest notification that the element's values have become invalid.
     pub(super) invalidated: watch::Sender<Option<EpochInvalidated>>,
+    /// Notified when the application is in use again.
+    used: watch::Sender<()>,
 }
 
 /// Join request of a caller.
@@ -84,6 +86,7 @@ impl Owner {
         key: Option<TokenKey>,
         element: Option<SocketAddr>,
         invalidated: watch::Sender<Option<EpochInvalidated>>,
+        used: watch::Sender<()>,
     ) -> Self {
         Self {
             server,
@@ -100,6 +103,7 @@ impl Owner {
             store: None,
             snapshots: 0,
             invalidated,
+            used,
         }
     }
 
@@ -191,6 +195,7 @@ impl StateMachine for Owner {
                 }
                 Event::ElementSilent => self.invalidate_epoch(true),
                 Event::EpochEndRequested => self.invalidate_epoch(false),
+                Event::Used => self.used.send_replace(()),
             }
         }
         while let Some((id, outcome)) = self.lone.next_event() {

@@ -12,6 +12,7 @@
 
 mod ballot;
 mod bypass;
+mod chunks;
 pub mod client;
 mod error;
 mod key;
@@ -139,6 +140,8 @@ pub struct EpochChange {
     pub element: bool,
     /// First flow slot of the caller in the element.
     pub slot_base: u32,
+    /// Rows of the application.
+    pub rows: u32,
     /// Era of fencing tokens that the element grants.
     pub era: lease::Era,
     /// Last committed generation of the ended epoch; later generations are lost.

@@ -179,6 +179,10 @@ pub struct RegisterApplicationRequest {
     /// Reason for requesting no memory.
     #[prost(enumeration = "NoMemoryReason", tag = "11")]
     pub no_memory_reason: i32,
+    /// Epoch whose memory the owner gives back, after a recall; 0 for none. The owner has committed all generations that
+    /// it could.
+    #[prost(uint32, tag = "20")]
+    pub yielded_epoch: u32,
 }
 /// Part of a grant that an owner cannot change while it has callers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -217,6 +221,10 @@ pub struct ApplicationGrant {
     /// Key of the tokens; set if map frames carry tokens. It stays the same for one incarnation of the owner.
     #[prost(message, optional, tag = "5")]
     pub token_key: ::core::option::Option<TokenKey>,
+    /// Whether the controller recalls this memory, and why. The owner commits the values that are in the element, and
+    /// registers again with yielded_epoch. If it does not, the controller takes the memory after a time limit.
+    #[prost(enumeration = "MemoryRecall", tag = "20")]
+    pub recall: i32,
 }
 /// Part of the register memory of one element: rows, and rows * width lanes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -448,6 +456,24 @@ pub struct ApplicationStatus {
     /// Reason of the owner for using no element.
     #[prost(enumeration = "NoMemoryReason", tag = "9")]
     pub no_memory_reason: i32,
+    /// Weight of the application when memory is shared out.
+    #[prost(uint32, tag = "20")]
+    pub weight: u32,
+    /// Maximum number of bytes of element memory; not set without a quota.
+    #[prost(uint64, optional, tag = "21")]
+    pub quota_bytes: ::core::option::Option<u64>,
+    /// Bytes of element memory of its rows.
+    #[prost(uint64, tag = "22")]
+    pub memory_bytes: u64,
+    /// Bytes that the application's fair share of its element comes to; 0 if it requests no memory.
+    #[prost(uint64, tag = "23")]
+    pub share_bytes: u64,
+    /// Time since the element last admitted a frame of the application, milliseconds; not set without memory.
+    #[prost(uint64, optional, tag = "24")]
+    pub idle_ms: ::core::option::Option<u64>,
+    /// Requested number of rows.
+    #[prost(uint32, tag = "25")]
+    pub requested_rows: u32,
 }
 /// Status of an element.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1092,6 +1118,8 @@ pub enum NoMemoryReason {
     Pinned = 2,
     /// All callers are on the owner's host.
     SameHost = 3,
+    /// The application was idle and has given its memory back. The owner requests memory again at the next call.
+    Idle = 4,
 }
 impl NoMemoryReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1104,6 +1132,7 @@ impl NoMemoryReason {
             Self::NotUsable => "NO_MEMORY_REASON_NOT_USABLE",
             Self::Pinned => "NO_MEMORY_REASON_PINNED",
             Self::SameHost => "NO_MEMORY_REASON_SAME_HOST",
+            Self::Idle => "NO_MEMORY_REASON_IDLE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1113,6 +1142,40 @@ impl NoMemoryReason {
             "NO_MEMORY_REASON_NOT_USABLE" => Some(Self::NotUsable),
             "NO_MEMORY_REASON_PINNED" => Some(Self::Pinned),
             "NO_MEMORY_REASON_SAME_HOST" => Some(Self::SameHost),
+            "NO_MEMORY_REASON_IDLE" => Some(Self::Idle),
+            _ => None,
+        }
+    }
+}
+/// Reason of the controller for recalling an application's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum MemoryRecall {
+    /// The memory is not recalled.
+    Unspecified = 0,
+    /// The application has been idle (NetRPC §5.2.2, first-level timeout). The owner gives its memory back.
+    Idle = 1,
+    /// The memory is shared out anew. The owner gets a part of another size or at another place.
+    Share = 2,
+}
+impl MemoryRecall {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "MEMORY_RECALL_UNSPECIFIED",
+            Self::Idle => "MEMORY_RECALL_IDLE",
+            Self::Share => "MEMORY_RECALL_SHARE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MEMORY_RECALL_UNSPECIFIED" => Some(Self::Unspecified),
+            "MEMORY_RECALL_IDLE" => Some(Self::Idle),
+            "MEMORY_RECALL_SHARE" => Some(Self::Share),
             _ => None,
         }
     }

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use pathcall_driver::client::MapHandle;
 use pathcall_endpoint::map::client::ClientStats;
-use pathcall_endpoint::map::{CallError, ClearPolicy, Operation, Output};
+use pathcall_endpoint::map::{CallError, Operation, Output};
 use pathcall_proto::manifest::{Kind, Method};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -46,7 +46,7 @@ use admissions::Admissions;
 pub(super) use guards::{LockReleaseGuard, SumCancelGuard};
 use join::JoinAttempt;
 
-/// Time for which an exhausted worker stays, where only workers have the sums (clear policy *shadow*): another worker
+/// Time for which an exhausted worker stays, where only workers have the sums (not with clear policy *copy*): another worker
 /// may have missed the last sum, and the worker that joins next would begin with it.
 const LINGER: Duration = Duration::from_secs(1);
 /// Interval at which the end of its calls is checked.
@@ -247,7 +247,7 @@ impl ChannelApplication {
 
     /// Retires the last session, which has ended, is exhausted, or whose server is shutting down.
     async fn retire_last(&self) {
-        if self.application.clear == ClearPolicy::Shadow {
+        if self.application.clear.is_by_element() {
             self.linger().await;
         }
         let spent = lock(&self.current).as_ref().filter(|session| !session.is_over()).map(|last| last.handle.ended());

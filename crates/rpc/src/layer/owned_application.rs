@@ -1,10 +1,10 @@
 //! Application that this server owns.
 //!
 //! It starts with its first caller and with the controller's latest grant at that time. A later grant, or an element
-//! that does not answer, changes its terms: the map continues under a new epoch or without the element, and every
-//! caller is notified.
+//! that does not answer, changes its terms: another epoch, or no element. Every caller is notified then.
 
 mod element_choice;
+mod recall;
 mod silent_elements;
 mod standalone;
 mod start;
@@ -30,6 +30,7 @@ use super::{DirectStats, OwnedApplicationStats};
 use crate::application::Application;
 use crate::key_numbers::KeyNumbers;
 use element_choice::ElementChoice;
+use recall::RecalledEpochs;
 use silent_elements::SilentElements;
 use standalone::{DelayedHandle, StandaloneEpoch};
 
@@ -65,6 +66,8 @@ pub(super) struct OwnedApplication {
     whole: Mutex<[DirectStats; 2]>,
     /// Elements whose registers are not used for a while.
     silent: Mutex<SilentElements>,
+    /// Epochs whose memory the controller has recalled.
+    recalled: RecalledEpochs,
     /// Maximum memory of keys, bytes.
     key_memory: usize,
     /// Id of the state in a store, if it is in one.
@@ -155,6 +158,7 @@ impl OwnedApplication {
             next_id: AtomicU32::new(rand::random_range(1..IDS_END)),
             unregistered_members: AtomicUsize::new(0),
             silent: Mutex::default(),
+            recalled: RecalledEpochs::default(),
             key_numbers: KeyNumbers::default(),
             key_memory,
             state_id: OnceLock::new(),
@@ -191,6 +195,7 @@ impl OwnedApplication {
     /// Applies a grant of the controller; false if callers know the application by other ids, those with which it has
     /// started.
     pub(super) fn granted(&self, grant: ApplicationGrant) -> bool {
+        self.on_recall(&grant);
         match &mut *self.phase() {
             Phase::Waiting(_, latest) => *latest = Some(grant),
             Phase::Active(active) => {

@@ -298,6 +298,7 @@ impl OwnerRegistration {
             authenticate: self.owned.authenticates(),
             held: self.owned.held(),
             silent_elements: self.owned.silent_starts(),
+            yielded_epoch: self.owned.yielded_epoch(),
         })
     }
 }

@@ -10,6 +10,7 @@ mod quarantine;
 mod rack_checks;
 mod racks;
 mod random;
+mod sharing;
 mod tokens;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -371,5 +372,6 @@ fn application(name: &str, incarnation: u32, rows: u32) -> RegisterApplicationRe
         authenticate: false,
         held: None,
         silent_elements: Vec::new(),
+        yielded_epoch: 0,
     }
 }

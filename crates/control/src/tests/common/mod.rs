@@ -242,6 +242,7 @@ pub(crate) fn application(name: &str, incarnation: u32) -> RegisterApplicationRe
         authenticate: false,
         held: None,
         silent_elements: Vec::new(),
+        yielded_epoch: 0,
     }
 }
 

@@ -81,7 +81,7 @@ impl MapClient {
         true
     }
 
-    /// Sends the oldest open chunk of this worker to the server until it is answered (clear policy *shadow*). Not an
+    /// Sends the oldest open chunk of this worker to the server until it is answered (not with clear policy *copy*). Not an
     /// item of a flow: chunks that wait for other workers may fill the window, and the other workers wait for this
     /// report.
     pub(super) fn send_progress(&mut self, now: Instant, out: &mut impl FrameSink) {

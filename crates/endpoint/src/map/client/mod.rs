@@ -89,7 +89,7 @@ pub struct MapClient {
     bypassed: bool,
     /// Whether a greeting is to be sent.
     hello_pending: bool,
-    /// Time of the next progress report (*shadow*), and the pause after it.
+    /// Time of the next progress report (*shadow*, *lazy*), and the pause after it.
     progress_report: Option<(Instant, Duration)>,
     sums: SumCalls,
     keyed: KeyedCalls,
@@ -252,8 +252,8 @@ impl MapClient {
     /// Applies a change of epoch: the element has restarted, its memory has moved, another element serves, or there is
     /// no element. Additions that were lost with the ended epoch are repeated; calls continue.
     pub fn renew(&mut self, now: Instant, renewal: &EpochChange) {
-        let EpochChange { epoch, element, slot_base, era, .. } = *renewal;
-        self.config = ClientConfig { epoch, element, inline: false, slot_base, era, ..self.config };
+        let EpochChange { epoch, element, slot_base, rows, era, .. } = *renewal;
+        self.config = ClientConfig { epoch, element, inline: false, slot_base, rows, era, ..self.config };
         self.hello_pending |= element;
         self.progress_report = self.sums.oldest_open_position().map(|_| (now, self.config.timing.rto_initial));
         (self.bypass, self.bypassed) = Default::default();
@@ -262,7 +262,7 @@ impl MapClient {
         }
         self.keyed.renew(now, renewal, &mut self.flows, &self.config, &mut self.stats);
         self.votes.renew(&mut self.flows, &self.config);
-        for position in self.sums.renew(element) {
+        for position in self.sums.renew(element, rows) {
             self.flows[position.flow as usize].resend_now(now, position.seq);
         }
         self.resend_all(now);

@@ -1,7 +1,7 @@
 //! SyncAgtr calls: arrays in chunks; each chunk is a contribution to one round of one row.
 //!
 //! The arrays of all calls of an application form one sequence of chunks, with the same numbers at all workers: chunk c
-//! uses row `c % rows` and round `c / rows + 1` (NetRPC §5.2.2: circular buffers). A chunk is sent to the element with
+//! uses the row and round of [`ChunkNumbering`] (NetRPC §5.2.2: circular buffers). A chunk is sent to the element with
 //! 32-bit lanes. If the element cannot sum it, the chunk is sent past the element to the server, in two parts with
 //! 64-bit lanes if necessary.
 
@@ -13,6 +13,7 @@ use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Flags, ForwardTarget, FrameKind, MapFlags, MapFrame, MapRepr, Mutant, OpType, mutant};
 
 use super::{CallError, CallId, ClientConfig, ClientStats, Dest, FlowPosition, Item, Output, frames};
+use crate::map::chunks::ChunkNumbering;
 use crate::map::key::tag;
 use crate::map::lanes::{LaneSlice, Lanes, WIDE_PART, any_saturated, wide_lanes};
 use crate::map::{ClearPolicy, Modify};
@@ -20,7 +21,7 @@ use shadow::SumHistory;
 
 /// Flags of a contribution.
 const CONTRIBUTION: u16 = MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND;
-/// Number of `MapHeld` answers after which a chunk is sent past the element (clear policy *shadow*).
+/// Number of `MapHeld` answers after which a chunk is sent past the element (not with clear policy *copy*).
 const HOLDS_BEFORE_DIVERT: u32 = 3;
 
 /// Array addition in progress.
@@ -64,11 +65,10 @@ pub(super) enum ChunkOutcome {
 /// Array additions of a caller.
 pub(super) struct SumCalls {
     width: usize,
-    rows: u64,
-    /// Maximum number of chunks in flight.
-    ahead: u64,
+    numbering: ChunkNumbering,
+    clear: ClearPolicy,
     element: bool,
-    /// Sums that other workers may need (clear policy *shadow*).
+    /// Sums that other workers may need (not with clear policy *copy*).
     history: Option<SumHistory>,
     calls: VecDeque<SumCall>,
     /// Number of the first chunk of the next call.
@@ -83,14 +83,13 @@ pub(super) struct SumCalls {
 
 impl SumCalls {
     pub(super) fn new(config: &ClientConfig) -> Self {
-        let rows = u64::from(config.rows.max(1));
-        let shadow = config.clear == ClearPolicy::Shadow;
+        let numbering = ChunkNumbering::new(config.rows);
         Self {
             width: usize::from(config.width.max(1)),
-            rows,
-            ahead: if shadow { (rows / 2).max(1) } else { rows },
+            numbering,
+            clear: config.clear,
             element: config.element,
-            history: shadow.then(|| SumHistory::new(rows)),
+            history: config.clear.is_by_element().then(|| SumHistory::new(numbering.rows())),
             calls: VecDeque::new(),
             next_call: config.start_chunk,
             next_send: config.start_chunk,
@@ -148,8 +147,14 @@ impl SumCalls {
 
     /// Next chunk to send, if the window of rows has room.
     pub(super) fn peek(&self) -> Option<Item> {
-        (self.next_send < self.next_call && self.next_send < self.start + self.ahead)
+        (self.next_send < self.next_call && self.next_send < self.start + self.ahead())
             .then_some(Item::Chunk(self.next_send))
+    }
+
+    /// Maximum number of chunks in flight.
+    fn ahead(&self) -> u64 {
+        let rows = u64::from(self.numbering.rows());
+        if self.clear == ClearPolicy::Shadow { (rows / 2).max(1) } else { rows }
     }
 
     pub(super) fn on_sent(&mut self, position: FlowPosition) {
@@ -167,17 +172,12 @@ impl SumCalls {
 
     /// Whether chunks are sent to the element. Clear policy *shadow* needs at least two rows.
     fn uses_element(&self) -> bool {
-        self.element && (self.history.is_none() || self.rows >= 2)
+        self.element && (self.clear != ClearPolicy::Shadow || self.numbering.rows() >= 2)
     }
 
-    /// Row and round of the oldest chunk without a result, with clear policy *shadow*.
+    /// Row and round of the oldest chunk without a result, except with clear policy *copy*.
     pub(super) fn oldest_open_position(&self) -> Option<(u32, u32)> {
-        self.history.as_ref().map(|_| self.row_and_round(self.start))
-    }
-
-    /// Row and round of a chunk.
-    fn row_and_round(&self, chunk: u64) -> (u32, u32) {
-        ((chunk % self.rows) as u32, (chunk / self.rows + 1) as u32)
+        self.history.as_ref().map(|_| self.numbering.position(self.start))
     }
 
     /// Call of a chunk, and the chunk's lanes.
@@ -202,7 +202,7 @@ impl SumCalls {
         let ChunkState { soft, wide, first_time, .. } = self.window[index];
         self.window[index].first_time = false;
         let (call, lanes) = self.lanes_of(chunk);
-        let (row, round) = self.row_and_round(chunk);
+        let (row, round) = self.numbering.position(chunk);
         let (to, base_flags) =
             if soft { (Dest::Endpoint(config.server), Flags::CROSS) } else { (frames::element_dest(config), 0) };
         let base = frames::base_header(FrameKind::MapData, position, base_flags, round, config);
@@ -248,7 +248,7 @@ impl SumCalls {
     pub(super) fn emit_requested_sums(&mut self, config: &ClientConfig, scratch: &mut [u8]) -> Option<usize> {
         let history = self.history.as_mut()?;
         let chunk = history.next_requested()?;
-        let (row, round) = self.row_and_round(chunk);
+        let (row, round) = self.numbering.position(chunk);
         let (tag, lanes) = self.history.as_ref()?.get(chunk)?;
         let base =
             frames::base_header(FrameKind::MapData, FlowPosition { flow: 0, seq: 0 }, Flags::CROSS, round, config);
@@ -265,12 +265,14 @@ impl SumCalls {
         Some(len)
     }
 
-    /// Number of the chunk of a result or an announcement.
+    /// Number of the chunk of a result or an announcement. The server may be in another epoch: its frames carry the
+    /// number of rows.
     fn chunk_of(&self, frame: &MapFrame<&[u8]>) -> Option<u64> {
-        let (row, round) = (u64::from(frame.map().index()), u64::from(frame.base().round()));
-        let round = if mutant::on(Mutant::ResultOfAnyRound) { self.start / self.rows + 1 } else { round };
-        let chunk = round.checked_sub(1)?.checked_mul(self.rows)?.checked_add(row)?;
-        (row < self.rows).then_some(chunk)
+        let (row, round, rows) = (frame.map().index(), frame.base().round(), frame.map().threshold());
+        let is_of_server = frame.base().has(Flags::FROM_SERVER) && rows > 0 && !mutant::on(Mutant::RowsOfOwnEpoch);
+        let numbering = if is_of_server { ChunkNumbering::new(rows) } else { self.numbering };
+        let round = if mutant::on(Mutant::ResultOfAnyRound) { numbering.position(self.start).1 } else { round };
+        numbering.chunk(row, round)
     }
 
     /// Number of the chunk of a result or an announcement, if in flight.
@@ -359,8 +361,8 @@ impl SumCalls {
         Some(state.position)
     }
 
-    /// Sends a chunk past the element after several `MapHeld` answers (clear policy *shadow*): other workers may have
-    /// its sums, while the element lost them in a restart. Returns whether to send the chunk again.
+    /// Sends a chunk past the element after several `MapHeld` answers (not with clear policy *copy*): other workers may
+    /// have its sums, while the element lost them in a restart. Returns whether to send the chunk again.
     pub(super) fn divert_if_stuck(&mut self, chunk: u64, holds: u32) -> bool {
         let index = chunk.checked_sub(self.start).and_then(|index| usize::try_from(index).ok());
         let state = index.and_then(|index| self.window.get_mut(index));
@@ -371,8 +373,12 @@ impl SumCalls {
     }
 
     /// Applies a change of epoch: all chunks in flight are sent past the element. Returns their positions.
-    pub(super) fn renew(&mut self, element: bool) -> impl Iterator<Item = FlowPosition> + '_ {
+    pub(super) fn renew(&mut self, element: bool, rows: u32) -> impl Iterator<Item = FlowPosition> + '_ {
         self.element = element;
+        self.numbering = ChunkNumbering::new(rows);
+        if let Some(history) = &mut self.history {
+            history.grow(rows);
+        }
         self.window.iter_mut().filter(|chunk| !chunk.done).map(|chunk| {
             chunk.soft = true;
             chunk.position

@@ -22,6 +22,8 @@ pub struct ServerConfig {
     pub incarnation: u32,
     /// Memory in an element, if any.
     pub grant: Option<RegisterGrant>,
+    /// SyncAgtr: maximum number of rows that a later grant may use; 0: that of `grant`.
+    pub rows_max: u32,
     /// SyncAgtr: number of workers. 0: the application is keyed.
     pub threshold: u32,
     /// SyncAgtr: clear policy of arrays.
@@ -57,6 +59,7 @@ impl Default for ServerConfig {
             endpoint: 0,
             incarnation: 0,
             grant: None,
+            rows_max: 0,
             threshold: 0,
             clear: ClearPolicy::default(),
             mapping: false,

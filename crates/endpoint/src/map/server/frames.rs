@@ -113,18 +113,19 @@ impl OwnerContext {
 }
 
 /// Sends the result of a round in answer to a frame, to one member or to all. Results use the element, if any, which
-/// clears the round when it forwards the result; it may have missed an earlier copy.
+/// clears the round when it forwards the result; it may have missed an earlier copy. `position`: row, round, and the
+/// number of rows, because the receiver may not know the epoch.
 pub(super) fn send_result(
-    Backup { round, wide, bytes, .. }: &Backup,
-    frame: &MapFrame<&[u8]>,
-    to: Option<u32>,
+    Backup { wide, bytes, .. }: &Backup,
+    (row, round, rows): (u32, u32, u32),
+    (frame, to): (&MapFrame<&[u8]>, Option<u32>),
     shared: &mut OwnerContext,
     out: &mut impl FrameSink,
 ) {
     let ecn = frame.base().has(Flags::ECN);
     let flags = if to.is_none() { Flags::MCAST } else { 0 } | if ecn { Flags::ECN } else { 0 };
     let mut base = shared.base(FrameKind::MapResult, flags);
-    base.round = *round;
+    base.round = round;
     let mut by_element = false;
     if let Some(member) = to.and_then(|endpoint| shared.members.get(&endpoint)) {
         base.dst = member.member.endpoint;
@@ -140,7 +141,8 @@ pub(super) fn send_result(
             flags: MapFlags::LINEAR | MapFlags::ROUND | MapFlags::GET | MapFlags::CLEAR | kind,
             lanes: (lanes.len() / lane_len) as u16,
             first_lane: (index * WIDE_PART) as u16,
-            index: frame.map().index(),
+            index: row,
+            threshold: rows,
             ..MapRepr::default()
         };
         let len = frame_len(map.flags, usize::from(map.lanes), 0);
@@ -153,11 +155,16 @@ pub(super) fn send_result(
     }
 }
 
-/// Announces a software round to all workers.
-pub(super) fn announce_software_round(shared: &mut OwnerContext, row: u32, round: u32, out: &mut impl FrameSink) {
+/// Announces a software round to all workers: its row, its round, and the number of rows.
+pub(super) fn announce_software_round(
+    shared: &mut OwnerContext,
+    (row, round, rows): (u32, u32, u32),
+    out: &mut impl FrameSink,
+) {
     let mut base = shared.base(FrameKind::MapSoft, Flags::MCAST);
     base.round = round;
-    let map = MapRepr { flags: MapFlags::BARE | MapFlags::ROUND, index: row, ..MapRepr::default() };
+    let flags = MapFlags::BARE | MapFlags::ROUND;
+    let map = MapRepr { flags, index: row, threshold: rows, ..MapRepr::default() };
     let len = frame_len(map.flags, 0, 0);
     emit(&base, &map, &mut shared.scratch[..len]);
     shared.send_to_all(len, out);
@@ -166,12 +173,14 @@ pub(super) fn announce_software_round(shared: &mut OwnerContext, row: u32, round
 /// Requests that a worker sends its contribution past the element.
 pub(super) fn redirect_past_element(
     frame: &MapFrame<&[u8]>,
+    rows: u32,
     shared: &mut OwnerContext,
     out: &mut impl FrameSink,
 ) -> Option<()> {
     let mut base = shared.answer(FrameKind::MapSoft, frame);
     base.flags |= Flags::CROSS;
-    let map = MapRepr { flags: MapFlags::BARE | MapFlags::ROUND, index: frame.map().index(), ..MapRepr::default() };
+    let flags = MapFlags::BARE | MapFlags::ROUND;
+    let map = MapRepr { flags, index: frame.map().index(), threshold: rows, ..MapRepr::default() };
     let len = frame_len(map.flags, 0, 0);
     emit(&base, &map, &mut shared.scratch[..len]);
     shared.send(Dest::Endpoint(base.dst), len, out);

@@ -23,7 +23,7 @@ pub(super) struct MemberState {
     pub(super) carried: bool,
     /// Whether the element is on the route to the caller (inline), as detected in this epoch.
     pub(super) inline: bool,
-    /// Oldest chunk without a result, as reported in this epoch (clear policy *shadow*).
+    /// Oldest chunk without a result, as reported in this epoch (not with clear policy *copy*).
     pub(super) oldest: Option<u64>,
     /// With a store: notices of ended epochs that the caller has not confirmed.
     pub(super) told: Vec<EndedEpoch>,

@@ -72,6 +72,8 @@ pub enum Event {
     ElementSilent,
     /// The owner requests a new epoch so that a caller can join; the element works. [`MapServer::renew`] follows.
     EpochEndRequested,
+    /// The application is in use again, see [`MapServer::watch_use`].
+    Used,
 }
 
 pub(crate) type Events = VecDeque<Event>;
@@ -158,6 +160,8 @@ pub struct MapServer {
     /// Frames of callers that bypass the inline element.
     bypass: Bypass,
     durable: Durable,
+    /// Whether the next operation of a caller is an event.
+    watches_use: bool,
     events: Events,
 }
 
@@ -165,10 +169,12 @@ impl MapServer {
     /// Owner without callers.
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
-        let rows = config.grant.map_or(SOFTWARE_ROWS, |grant| grant.rows);
+        let rows = config.grant.map_or(SOFTWARE_ROWS, |grant| grant.rows).max(config.rows_max);
+        let rows = if config.threshold > 0 { rows } else { 0 };
+        let used = config.grant.map_or(rows, |grant| grant.rows);
         Self {
             guard: FrameAuth::default(),
-            sums: SumStore::new(if config.threshold > 0 { rows } else { 0 }, config.clear),
+            sums: SumStore::new(rows, (config.epoch, used), config.clear),
             keyed: KeyedStore::new(&config),
             votes: BallotStore::new(&config),
             idempotency: IdempotencyTable::default(),
@@ -176,6 +182,7 @@ impl MapServer {
             progress: WorkerProgress::default(),
             bypass: Bypass::default(),
             durable: Durable::default(),
+            watches_use: false,
             events: VecDeque::new(),
             shared: OwnerContext {
                 config,
@@ -233,7 +240,7 @@ impl MapServer {
         Ok(Joined {
             worker,
             start_chunk: self.sums.first_open_chunk(),
-            rows: if config.threshold > 0 { self.sums.rows() } else { config.grant.map_or(0, |g| g.rows) },
+            rows: self.rows(),
             width: config.width,
             element: member.element && config.grant.is_some(),
             era: self.shared.era.of_element(),
@@ -291,9 +298,9 @@ impl MapServer {
         let ElementTerms { number, epoch, grant, reason } = terms;
         self.shared.previous_epoch = self.shared.config.epoch;
         self.shared.changes.note_meta();
-        let rows = self.sums.rows();
-        // The number of rows stays constant: callers compute rows of chunks with it.
-        let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
+        let grant = grant.filter(|grant| grant.width >= self.shared.config.width);
+        let fits = self.sums.begin_epoch(epoch, grant.map(|grant| grant.rows));
+        let grant = grant.filter(|_| fits);
         (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
         self.sums.renew(now, grant.is_some());
         self.votes.renew();
@@ -327,7 +334,19 @@ impl MapServer {
         }
         let EndedEpoch { committed, applied, .. } = ended;
         let era = self.shared.era.of_element();
-        Some(EpochChange { epoch: config.epoch, element, slot_base: member.slot_base, era, committed, applied })
+        let (epoch, slot_base, rows) = (config.epoch, member.slot_base, self.rows());
+        Some(EpochChange { epoch, element, slot_base, rows, era, committed, applied })
+    }
+
+    /// Rows of the application in this epoch.
+    fn rows(&self) -> u32 {
+        let Self { shared, sums, .. } = self;
+        if shared.config.threshold > 0 { sums.rows() } else { shared.config.grant.map_or(0, |grant| grant.rows) }
+    }
+
+    /// Requests [`Event::Used`] at the next frame with an operation of a caller: the application was idle until then.
+    pub fn watch_use(&mut self) {
+        self.watches_use = true;
     }
 
     /// Starts a query of these keys, or of all keys. The answer is an event.

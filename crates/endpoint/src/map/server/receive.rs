@@ -128,6 +128,9 @@ impl MapServer {
             shared.stats.frames_refused += 1;
             return None;
         }
+        if matches!(frame.kind(), FrameKind::MapData | FrameKind::MapPairs) && std::mem::take(&mut self.watches_use) {
+            events.push_back(Event::Used);
+        }
         // The padding of a greeting has no lanes.
         if frame.kind() != FrameKind::MapHello {
             shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
@@ -145,7 +148,7 @@ impl MapServer {
                     && let Some(state) = shared.members.get_mut(&base.src())
                 {
                     // A copy of an earlier greeting may arrive later.
-                    state.oldest = state.oldest.max(sums.chunk(map.index(), map.threshold()));
+                    state.oldest = state.oldest.max(sums.chunk(base.epoch(), map.index(), map.threshold()));
                 }
                 shared.answer_hello(&frame, out);
                 self.update_worker_progress();

@@ -39,10 +39,10 @@ pub(super) struct Row {
 
 impl Row {
     /// Stores a sum of the element as the result of the next round.
-    pub(super) fn store_element_sum(&mut self, frame: &MapFrame<&[u8]>) {
+    pub(super) fn store_element_sum(&mut self, number: u32, frame: &MapFrame<&[u8]>) {
         (self.software, self.late_workers) = (None, 0);
         let Backup { round, tag, wide, bytes } = &mut self.backup;
-        (*round, *tag, *wide) = (frame.base().round(), frame.map().tag(), false);
+        (*round, *tag, *wide) = (number, frame.map().tag(), false);
         bytes.clear();
         bytes.extend_from_slice(frame.lanes());
     }

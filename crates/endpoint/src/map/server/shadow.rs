@@ -1,4 +1,5 @@
-//! Clear policy *shadow* at the owner (NetRPC §5.2.2): progress of workers in rounds that the owner does not see.
+//! Clear policies *shadow* and *lazy* at the owner (NetRPC §5.2.2): progress of workers in rounds that the owner does
+//! not see.
 //!
 //! A joining worker starts with the oldest chunk that another worker misses. Only the workers know this chunk, and the
 //! element may hold contributions of the worker's predecessor. So the epoch ends first: all chunks in flight are sent
@@ -10,7 +11,6 @@
 
 use pathcall_wire::{MAX_WORKERS, Mutant, mutant};
 
-use super::super::ClearPolicy;
 use super::{Event, MapServer};
 
 /// State of the workers' progress reports.
@@ -26,7 +26,7 @@ impl MapServer {
     /// Whether a caller can join now. If not, ask again after the next input.
     pub fn can_admit(&mut self) -> bool {
         let config = &self.shared.config;
-        if config.threshold == 0 || config.clear == ClearPolicy::Copy || mutant::on(Mutant::ShadowGuessed) {
+        if config.threshold == 0 || !config.clear.is_by_element() || mutant::on(Mutant::ShadowGuessed) {
             return true;
         }
         if self.progress.unknown {
@@ -47,7 +47,7 @@ impl MapServer {
 
     /// Requests the end of the epoch, so that the element gives no further sums to failed workers.
     pub(super) fn request_epoch_end_for_sums(&mut self) {
-        let by_element = self.shared.config.clear == ClearPolicy::Shadow && self.shared.config.grant.is_some();
+        let by_element = self.shared.config.clear.is_by_element() && self.shared.config.grant.is_some();
         if by_element && !std::mem::replace(&mut self.progress.ending, true) {
             self.events.push_back(Event::EpochEndRequested);
         }
@@ -55,7 +55,7 @@ impl MapServer {
 
     /// Resets the progress reports at the start of an epoch.
     pub(super) fn reset_worker_progress(&mut self) {
-        if self.shared.config.clear == ClearPolicy::Copy {
+        if !self.shared.config.clear.is_by_element() {
             return;
         }
         self.progress = WorkerProgress { unknown: true, ending: false };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Flags, FrameKind, Instant, MAX_WORKERS, MapFlags, MapFrame, MapRepr, Mutant, mutant};
 
+use super::super::chunks::ChunkNumbering;
 use super::super::lanes::any_saturated;
 use super::super::{CallError, ClearPolicy, Dest, FrameSink};
 use super::frames::{announce_software_round, redirect_past_element, report_failure, send_result};
@@ -18,6 +19,8 @@ const ANNOUNCE: Duration = Duration::from_millis(20);
 const REPORT_MAX: Duration = Duration::from_secs(1);
 /// Maximum number of queued announcements; further rounds are announced when a worker sends again.
 const MAX_ANNOUNCED: usize = 1 << 16;
+/// Maximum number of epochs whose numbering of chunks is known: callers may not have heard of the latest ones.
+const NUMBERINGS_MAX: usize = 16;
 
 /// Failure after which workers get no further sums ([`MemberState::failed`]). Its report is repeated until all these
 /// workers have joined again, since the element would hold a worker that missed the report for ever.
@@ -29,12 +32,18 @@ struct ApplicationFailure {
     pause: Duration,
 }
 
-/// Rounds of all rows.
+/// Rounds of all rows. The server counts rounds by its own rows, of which it has as many as the element may ever have;
+/// with clear policy *lazy* twice as many, because one worker may be a round ahead of another. Rows and rounds of frames
+/// follow the numbering of their epoch.
 pub(super) struct SumStore {
     rows: Vec<Row>,
-    /// Clear policy *shadow*: the server does not see the element's rounds, so its backup of a row may be of any
-    /// earlier round.
-    shadow: bool,
+    /// Maximum number of rows in an epoch.
+    rows_max: u32,
+    /// Numbering of the chunks by epoch, the latest last.
+    numberings: VecDeque<(u32, ChunkNumbering)>,
+    /// Clear policy. Unless it is *copy*, the server does not see the element's rounds, so its backup of a row may be of
+    /// any earlier round.
+    clear: ClearPolicy,
     /// Chunks before this one are complete.
     floor: u64,
     /// Software rounds to announce: (time, row, round).
@@ -43,18 +52,55 @@ pub(super) struct SumStore {
 }
 
 impl SumStore {
-    pub(super) fn new(rows: u32, clear: ClearPolicy) -> Self {
+    /// `used`: number of rows in the first epoch, at most `rows_max`.
+    pub(super) fn new(rows_max: u32, (epoch, used): (u32, u32), clear: ClearPolicy) -> Self {
+        let is_doubled = clear == ClearPolicy::Lazy && !mutant::on(Mutant::LazyHalved);
         Self {
-            rows: (0..rows).map(|_| Row::default()).collect(),
-            shadow: clear == ClearPolicy::Shadow,
+            rows: (0..if is_doubled { rows_max * 2 } else { rows_max }).map(|_| Row::default()).collect(),
+            rows_max,
+            numberings: [(epoch, ChunkNumbering::new(used))].into(),
+            clear,
             floor: 0,
             announce: VecDeque::new(),
             failed: None,
         }
     }
 
+    /// Number of rows in this epoch; 0 without sums.
     pub(super) fn rows(&self) -> u32 {
-        self.rows.len() as u32
+        if self.rows.is_empty() { 0 } else { self.numbering().rows() }
+    }
+
+    fn numbering(&self) -> ChunkNumbering {
+        self.numberings.back().map_or(ChunkNumbering::new(0), |(_, numbering)| *numbering)
+    }
+
+    /// Own numbering of the chunks.
+    fn own_numbering(&self) -> ChunkNumbering {
+        ChunkNumbering::new(self.rows.len() as u32)
+    }
+
+    /// Row and round of this epoch for an own row and round.
+    fn position(&self, row: u32, round: u32) -> (u32, u32) {
+        let chunk = self.own_numbering().chunk(row, round);
+        chunk.map_or((row, round), |chunk| self.numbering().position(chunk))
+    }
+
+    /// Begins an epoch in which the element has `grant` rows; `None`: there is no element, and the maximum is used. The
+    /// numbering of an epoch does not change. Returns whether the element has enough rows.
+    pub(super) fn begin_epoch(&mut self, epoch: u32, grant: Option<u32>) -> bool {
+        if self.rows.is_empty() {
+            return true;
+        }
+        let all = self.rows_max;
+        let known = self.numberings.iter().find(|(of, _)| *of == epoch).map(|(_, numbering)| *numbering);
+        let numbering = known.unwrap_or_else(|| ChunkNumbering::new(grant.map_or(all, |rows| rows.min(all))));
+        self.numberings.retain(|(of, _)| *of != epoch);
+        if self.numberings.len() == NUMBERINGS_MAX {
+            self.numberings.pop_front();
+        }
+        self.numberings.push_back((epoch, numbering));
+        grant.is_none_or(|rows| rows >= numbering.rows())
     }
 
     /// First chunk without a result: start chunk of a joining caller.
@@ -67,17 +113,18 @@ impl SumStore {
         open.min().unwrap_or(0)
     }
 
-    /// Records that no worker misses a chunk before `oldest` (clear policy *shadow*); `None` if there are no workers.
+    /// Records that no worker misses a chunk before `oldest` (not with clear policy *copy*); `None` if there are no
+    /// workers.
     pub(super) fn set_floor(&mut self, oldest: Option<u64>) {
         let rows = self.rows.len() as u64;
         let last = self.rows.iter().map(|state| u64::from(state.backup.round)).max().unwrap_or(0);
         self.floor = self.floor.max(oldest.unwrap_or(last * rows));
     }
 
-    /// Chunk of a row and round.
-    pub(super) fn chunk(&self, row: u32, round: u32) -> Option<u64> {
-        let rows = self.rows.len() as u64;
-        (u64::from(row) < rows && round > 0).then(|| u64::from(round - 1) * rows + u64::from(row))
+    /// Chunk of a row and round in an epoch.
+    pub(super) fn chunk(&self, epoch: u32, row: u32, round: u32) -> Option<u64> {
+        let numbering = self.numberings.iter().rfind(|(of, _)| *of == epoch || mutant::on(Mutant::RowsOfLaterEpoch))?.1;
+        numbering.chunk(row, round)
     }
 
     /// Restarts all open rounds in software from zero when a worker index has a new holder, so that contributions of
@@ -120,7 +167,7 @@ impl SumStore {
     pub(super) fn renew(&mut self, now: Instant, element: bool) {
         self.announce.clear();
         for (row, state) in self.rows.iter_mut().enumerate() {
-            if self.shadow {
+            if self.clear.is_by_element() {
                 // Workers send again, and the round is announced then.
                 state.software = Some(Box::default());
             }
@@ -141,33 +188,39 @@ impl SumStore {
     ) -> Option<()> {
         let (base, map) = (frame.base(), frame.map());
         let MemberState { worker, failed, .. } = *shared.members.get(&base.src())?;
-        let row = self.rows.get_mut(map.index() as usize)?;
+        let chunk = self.chunk(base.epoch(), map.index(), base.round())?;
+        let (index, round) = self.own_numbering().position(chunk);
+        let clear = self.clear;
+        let row = self.rows.get_mut(index as usize)?;
         // The last round number has no next one.
-        let is_valid_round = (1..u32::MAX).contains(&base.round());
+        let is_valid_round = round < u32::MAX && base.round() < u32::MAX;
         let ours = map.has(MapFlags::ROUND | MapFlags::LINEAR) && is_valid_round && map.worker() == worker;
         if !ours || map.worker() as usize >= MAX_WORKERS {
             return None;
         }
-        let round = base.round();
         if let Some(ApplicationFailure { error, .. }) =
             self.failed.as_ref().filter(|_| failed && round != row.backup.round)
         {
             report_failure(error, shared, out);
             return Some(());
         }
-        if self.shadow && round > row.backup.round + 1 && !map.has(MapFlags::OLD) {
-            // The element has summed the rounds in between, and the sender knows that all workers have them.
+        if clear == ClearPolicy::Lazy && round > row.backup.round && map.has(MapFlags::OLD) {
+            // The row is in a later round, so a worker that has begun it has these sums.
+            return self.request_from_all(chunk, shared, out);
+        }
+        if clear.is_by_element() && round > row.backup.round + 1 && !map.has(MapFlags::OLD) {
+            // The element has summed the rounds in between, and all workers have them.
             *row = Row { backup: Backup { round: round - 1, ..Backup::default() }, ..Row::default() };
         }
         if round == row.backup.round {
-            return self.answer_late(now, frame, shared, out);
+            return self.answer_late(now, (index, frame), shared, out);
         }
         if round != row.backup.round + 1 || map.has(MapFlags::OLD) {
             return None;
         }
         // Sums of the element: sent by a worker, which has checked them, or by the element.
         let by_worker = map.has(MapFlags::GET);
-        if by_worker && !(self.shadow && base.has(Flags::CROSS)) {
+        if by_worker && !(clear.is_by_element() && base.has(Flags::CROSS)) {
             return None;
         }
         if by_worker && row.software.as_ref().is_some_and(|soft| soft.lanes > 0 && soft.tag != map.tag()) {
@@ -179,36 +232,65 @@ impl SumStore {
                 return None;
             }
             if by_worker || !any_saturated(frame.lanes()) || mutant::on(Mutant::SaturatedKept) {
-                row.store_element_sum(frame);
+                row.store_element_sum(round, frame);
                 shared.stats.rounds_element += 1;
-                send_result(&row.backup, frame, None, shared, out);
+                self.send_sums(index, frame, None, shared, out);
                 return Some(());
             }
         }
         if base.has(Flags::NOT_ADMITTED) && !base.has(Flags::CROSS) && !mutant::on(Mutant::BareSummed) {
             // If added here, the next copy might reach an element, which would hold it for ever.
-            return redirect_past_element(frame, shared, out);
+            return redirect_past_element(frame, self.numbering().rows(), shared, out);
         }
         if map.has(MapFlags::REACHED) {
             // The element's sum is saturated; request the contributions.
             row.software.get_or_insert_default();
-            announce_software_round(shared, map.index(), round, out);
-            self.announce_again(now, map.index(), round);
+            self.announce(index, round, shared, out);
+            self.announce_again(now, index, round);
             return Some(());
         }
-        self.add_contribution(now, frame, shared, out)
+        self.add_contribution(now, (index, round, frame), shared, out)
+    }
+
+    /// Requests the sums of a chunk from all workers. Workers without them send their parts past the element.
+    fn request_from_all(&self, chunk: u64, shared: &mut OwnerContext, out: &mut impl FrameSink) -> Option<()> {
+        if !mutant::on(Mutant::LazyUnasked) {
+            let (row, round) = self.numbering().position(chunk);
+            announce_software_round(shared, (row, round, self.numbering().rows()), out);
+        }
+        Some(())
+    }
+
+    /// Announces that the server sums a round, by own numbers.
+    fn announce(&self, row: u32, round: u32, shared: &mut OwnerContext, out: &mut impl FrameSink) {
+        let (row, round) = self.position(row, round);
+        announce_software_round(shared, (row, round, self.numbering().rows()), out);
+    }
+
+    /// Sends the backup of a row in answer to a frame, to one member or to all.
+    fn send_sums(
+        &self,
+        index: u32,
+        frame: &MapFrame<&[u8]>,
+        to: Option<u32>,
+        shared: &mut OwnerContext,
+        out: &mut impl FrameSink,
+    ) {
+        let backup = &self.rows[index as usize].backup;
+        let (row, round) = self.position(index, backup.round);
+        send_result(backup, (row, round, self.numbering().rows()), (frame, to), shared, out);
     }
 
     /// Handles a frame of the last complete round: the sender misses the result.
     fn answer_late(
         &mut self,
         now: Instant,
-        frame: &MapFrame<&[u8]>,
+        (index, frame): (u32, &MapFrame<&[u8]>),
         shared: &mut OwnerContext,
         out: &mut impl FrameSink,
     ) -> Option<()> {
         let (base, map) = (frame.base(), frame.map());
-        let row = self.rows.get_mut(map.index() as usize)?;
+        let row = self.rows.get_mut(index as usize)?;
         if row.backup.bytes.is_empty() {
             return None;
         }
@@ -221,7 +303,7 @@ impl SumStore {
         }
         row.late_workers &= !(u64::from(base.has(Flags::CROSS)) << map.worker());
         let to = (!map.has(MapFlags::REACHED)).then_some(base.src());
-        send_result(&row.backup, frame, to, shared, out);
+        self.send_sums(index, frame, to, shared, out);
         Some(())
     }
 
@@ -229,11 +311,10 @@ impl SumStore {
     fn add_contribution(
         &mut self,
         now: Instant,
-        frame: &MapFrame<&[u8]>,
+        (index, round, frame): (u32, u32, &MapFrame<&[u8]>),
         shared: &mut OwnerContext,
         out: &mut impl FrameSink,
     ) -> Option<()> {
-        let (round, index) = (frame.base().round(), frame.map().index());
         let row = self.rows.get_mut(index as usize)?;
         let begun = row.software.as_ref().is_some_and(|soft| soft.lanes > 0);
         let soft = row.software.get_or_insert_default();
@@ -248,19 +329,19 @@ impl SumStore {
         if soft.complete(shared.config.threshold) {
             row.store_software_sum(round);
             shared.stats.rounds_software += 1;
-            send_result(&row.backup, frame, None, shared, out);
+            self.send_sums(index, frame, None, shared, out);
             return Some(());
         }
         let by_element = shared.config.grant.is_some();
         if !begun && by_element {
-            announce_software_round(shared, index, round, out);
+            self.announce(index, round, shared, out);
         }
-        // With clear policy *shadow*, a worker may have the sums of an element that is gone.
-        if !begun && (by_element || self.shadow) {
+        // Unless the policy is *copy*, a worker may have the sums of an element that is gone.
+        if !begun && (by_element || self.clear.is_by_element()) {
             self.announce_again(now, index, round);
         }
         let held = shared.answer(FrameKind::MapHeld, frame);
-        let repr = MapRepr { flags: MapFlags::BARE, index, ..MapRepr::default() };
+        let repr = MapRepr { flags: MapFlags::BARE, index: frame.map().index(), ..MapRepr::default() };
         let len = frame_len(repr.flags, 0, 0);
         emit(&held, &repr, &mut shared.scratch[..len]);
         shared.send(Dest::Endpoint(frame.base().src()), len, out);
@@ -299,7 +380,7 @@ impl SumStore {
             let state = &self.rows[row as usize];
             let (open, late) = (state.software.is_some(), state.late_workers != 0);
             if open && state.backup.round + 1 == round || late && state.backup.round == round {
-                announce_software_round(shared, row, round, out);
+                self.announce(row, round, shared, out);
                 self.announce_again(now, row, round);
             }
         }

@@ -138,6 +138,7 @@ fn epoch_change(grant: &JoinGrant, element: bool) -> EpochChange {
         epoch: grant.epoch,
         element,
         slot_base: grant.slot_base,
+        rows: grant.rows,
         era: Era::from_number(grant.lock_era),
         committed: grant.committed_generation,
         applied: applied.collect(),

@@ -68,16 +68,16 @@ impl MembershipUpdates {
         // A caller counts its flows from its first slot: fewer slots than flows cannot be used.
         let registered = registered.filter(|grant| grant.flows >= self.member.flows);
         let member = self.caller.member(self.member.endpoint, registered.as_ref(), active);
-        let EpochChange { epoch, element, slot_base, era, committed, applied } =
-            active.handle.take_epoch_change(member).await?;
-        let memory = active.memory.as_ref().filter(|_| element);
+        let change: EpochChange = active.handle.take_epoch_change(member).await?;
+        let memory = active.memory.as_ref().filter(|_| change.element);
         Some(JoinGrant {
-            epoch,
-            slot_base,
-            lock_era: era.number(),
+            epoch: change.epoch,
+            slot_base: change.slot_base,
+            rows: change.rows,
+            lock_era: change.era.number(),
             element_address: memory.map(|memory| memory.element.to_string()).unwrap_or_default(),
-            committed_generation: committed,
-            applied_frames: applied_frames(applied),
+            committed_generation: change.committed,
+            applied_frames: applied_frames(change.applied),
             ..self.first.clone()
         })
     }

@@ -16,11 +16,13 @@ pub(super) struct ElementChoice {
     path: MapPath,
     /// Whether a caller on another host has joined.
     has_remote_callers: AtomicBool,
+    /// Whether the application was idle and gives its memory back.
+    is_idle: AtomicBool,
 }
 
 impl ElementChoice {
     pub(super) fn new(rows: u32, path: MapPath) -> Self {
-        Self { rows, path, has_remote_callers: AtomicBool::new(false) }
+        Self { rows, path, has_remote_callers: AtomicBool::new(false), is_idle: AtomicBool::new(false) }
     }
 
     /// Reason for which the application uses no element, if there is one.
@@ -29,8 +31,14 @@ impl ElementChoice {
             _ if self.rows == 0 => NoMemoryReason::NotUsable,
             MapPath::Software | MapPath::Direct => NoMemoryReason::Pinned,
             MapPath::Automatic if !self.has_remote_callers.load(Ordering::Relaxed) => NoMemoryReason::SameHost,
+            MapPath::Automatic | MapPath::Element if self.is_idle.load(Ordering::Relaxed) => NoMemoryReason::Idle,
             MapPath::Automatic | MapPath::Element => NoMemoryReason::Unspecified,
         }
+    }
+
+    /// Maximum number of register rows that the application may request.
+    pub(super) fn rows_max(&self) -> u32 {
+        self.rows
     }
 
     pub(super) fn uses_element(&self) -> bool {
@@ -49,6 +57,11 @@ impl ElementChoice {
         self.has_remote_callers.store(true, Ordering::Relaxed);
         did_not && self.uses_element()
     }
+
+    /// Records whether the application is idle. Returns whether this is a change.
+    pub(super) fn set_idle(&self, is_idle: bool) -> bool {
+        self.is_idle.swap(is_idle, Ordering::Relaxed) != is_idle
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +74,15 @@ mod tests {
         assert_eq!([false, true].map(|is_active| choice.rows_to_request(is_active)), [8, 0]);
         assert!(choice.on_remote_caller() && !choice.on_remote_caller());
         assert_eq!(choice.rows_to_request(true), 8);
+    }
+
+    #[test]
+    fn idle_application_requests_no_rows_until_it_is_used() {
+        let choice = ElementChoice::new(8, MapPath::Element);
+        assert!(choice.set_idle(true) && !choice.set_idle(true));
+        assert_eq!((choice.rows_to_request(true), choice.no_memory_reason()), (0, NoMemoryReason::Idle));
+        assert!(choice.set_idle(false));
+        assert_eq!((choice.rows_to_request(true), choice.no_memory_reason()), (8, NoMemoryReason::Unspecified));
     }
 
     #[test]

@@ -30,6 +30,7 @@ impl OwnedApplication {
         if grant.is_some_and(|grant| grant.memory.is_none()) && self.choice.uses_element() {
             let application = self.application.name;
             tracing::warn!(application, "working in software: no element has memory left (`pathcall status` shows it)");
+            self.ask_if_recalled();
         }
         let standalone = || (rand::random_range(1..IDS_END), self.standalone_epoch.number, self.own_id());
         let (gaid, epoch, endpoint) = grant.map_or_else(standalone, |grant| (grant.gaid, grant.epoch, grant.endpoint));
@@ -41,6 +42,7 @@ impl OwnedApplication {
             endpoint,
             incarnation: self.incarnation,
             grant: registers,
+            rows_max: self.choice.rows_max(),
             threshold: self.application.threshold,
             clear: self.application.clear,
             mapping: self.application.mapping,

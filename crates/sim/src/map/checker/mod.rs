@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::client::CallId;
 use pathcall_endpoint::map::server::QueryId;
-use pathcall_endpoint::map::{Ack, CallError, ClearPolicy, Key, Operation, Output};
+use pathcall_endpoint::map::{Ack, CallError, Key, Operation, Output};
 use pathcall_wire::ForwardTarget;
 
 use crate::map::caller::step_of;
@@ -297,7 +297,7 @@ impl<'a> Application<'a> {
 
     /// Whether a caller may have had sums that no other worker had; they are lost with caller and element.
     fn may_have_unshared_sums(&self, caller: usize) -> bool {
-        self.plan.clear == ClearPolicy::Shadow && self.plan.callers[caller].crash.is_some()
+        self.plan.clear.is_by_element() && self.plan.callers[caller].crash.is_some()
     }
 
     fn work(&self, caller: usize, id: CallId) -> &'a StepWork {

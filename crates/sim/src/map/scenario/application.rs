@@ -31,6 +31,8 @@ pub struct ApplicationPlan {
     pub token_key: Option<TokenKey>,
     /// Its memory in an element, if any.
     pub memory: Option<RegisterRange>,
+    /// Maximum number of rows that later memory may use; 0: those of `memory`.
+    pub rows_max: u32,
     /// Number of lanes of a row.
     pub width: u16,
     /// Time before keys lose their registers in the element.
@@ -65,6 +67,7 @@ impl Default for ApplicationPlan {
             incarnation: 1,
             token_key: None,
             memory: None,
+            rows_max: 0,
             width: KEYED_WIDTH as u16,
             eviction: None,
             purpose: Purpose::Add,
@@ -114,6 +117,7 @@ impl ApplicationPlan {
             endpoint: self.endpoint,
             incarnation: self.incarnation,
             grant: self.memory.map(RegisterRange::grant),
+            rows_max: self.rows_max,
             threshold: self.workers(),
             clear: self.clear,
             mapping: self.mapping(),

@@ -18,6 +18,8 @@ const TOKENS: u64 = 0x70_6b65;
 const WAYS: u64 = 0x77_6179;
 /// XOR mask of the seed for clear policies.
 const CLEARING: u64 = 0x63_6c72;
+/// XOR mask of the seed for the rows of sums, and for the clear policy *lazy*.
+const ROWS: u64 = 0x72_6f77;
 /// XOR mask of the seed for callers that leave.
 const LEAVING: u64 = 0x6c_6561;
 /// XOR mask of the seed for owners with a store, and their ends.
@@ -91,6 +93,14 @@ pub fn generate(seed: u64) -> Scenario {
     for application in scenario.applications.iter_mut().filter(|plan| plan.purpose == Purpose::Sum) {
         let shadow = random.percent(45);
         application.clear = if shadow { ClearPolicy::Shadow } else { ClearPolicy::Copy };
+    }
+    let mut random = Random::new(seed ^ ROWS);
+    for application in scenario.applications.iter_mut().filter(|plan| plan.purpose == Purpose::Sum) {
+        let (lazy, grows) = (random.percent(50), random.percent(40));
+        if lazy && application.clear == ClearPolicy::Shadow {
+            application.clear = ClearPolicy::Lazy;
+        }
+        application.rows_max = application.memory.filter(|_| grows).map_or(0, |memory| memory.rows * 2);
     }
     leave(&mut Random::new(seed ^ LEAVING), &mut scenario);
     let mut random = Random::new(seed ^ WAYS);

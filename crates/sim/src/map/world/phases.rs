@@ -47,8 +47,17 @@ impl Phase {
 
 /// Time that a caller's sequential calls need.
 fn sequential_time(scenario: &Scenario) -> Duration {
-    let of = |application| move |caller| rounds(application, caller);
-    let all = scenario.applications.iter().flat_map(|application| application.callers.iter().map(of(application)));
+    let fewest = |index: usize| {
+        let moves = scenario.moves.iter().filter(move |change| change.application == index);
+        let rows = moves.filter_map(|change| change.memory).chain(scenario.applications[index].memory);
+        rows.map(|memory| memory.rows).min().unwrap_or(SOFTWARE_ROWS)
+    };
+    let of = |(index, application): (usize, _)| move |caller| rounds(application, fewest(index), caller);
+    let all = scenario
+        .applications
+        .iter()
+        .enumerate()
+        .flat_map(|(index, application)| application.callers.iter().map(of((index, application))));
     let way = |wire: &WireSpec| wire.delay + wire.jitter;
     let changed = scenario.wire_changes.iter().map(|change| way(&change.wire));
     let longest = u32::try_from(all.max().unwrap_or(0)).unwrap_or(u32::MAX);
@@ -57,8 +66,8 @@ fn sequential_time(scenario: &Scenario) -> Duration {
 
 /// Number of sequential waits of a caller: one per call, and more for arrays that are longer than the rows of the
 /// element (half of them with clear policy *shadow*).
-fn rounds(application: &ApplicationPlan, caller: &MapCallerPlan) -> usize {
-    let ahead = application.memory.map_or(SOFTWARE_ROWS, |memory| memory.rows).div_ceil(2) as usize;
+fn rounds(application: &ApplicationPlan, rows: u32, caller: &MapCallerPlan) -> usize {
+    let ahead = rows.div_ceil(2) as usize;
     let chunks = |step: &Step| match &step.work {
         StepWork::Call(Operation::Sum { lanes, .. }) => lanes.len().div_ceil(application.width.into()),
         _ => 0,

@@ -1,4 +1,5 @@
-//! Clear policy *shadow* at a worker (NetRPC §5.2.2): the element sends the sums to the workers, not to the server.
+//! Clear policies *shadow* and *lazy* at a worker (NetRPC §5.2.2): the element sends the sums to the workers, not to the
+//! server.
 //!
 //! ```text
 //! chunks  │ start - ahead …   │ start …            │
@@ -9,6 +10,10 @@
 //! the row of chunk c, which is that of chunk c - 2 ahead, may be cleared. When an epoch ends, only workers have the
 //! sums that other workers miss. So each worker keeps the last sums of each row from the element, and sends them to the
 //! server on request.
+//!
+//! With *lazy*, ahead is all rows, and the row of chunk c is that of chunk c - ahead. The worker that sends chunk c first
+//! has the sums of chunk c - ahead, and clears them in the element. It keeps them until it has those of chunk c; then
+//! all workers have sent chunk c, so none of them misses the earlier sums.
 
 use std::collections::VecDeque;
 
@@ -29,8 +34,21 @@ struct RowSums {
 }
 
 impl SumHistory {
-    pub(super) fn new(rows: u64) -> Self {
+    pub(super) fn new(rows: u32) -> Self {
         Self { rows: vec![RowSums::default(); rows as usize], requested: VecDeque::new() }
+    }
+
+    /// Makes room for the sums of more rows in a new epoch. With fewer rows, other workers may still miss sums of the
+    /// earlier epoch.
+    pub(super) fn grow(&mut self, rows: u32) {
+        if rows as usize <= self.rows.len() {
+            return;
+        }
+        let kept = std::mem::replace(&mut self.rows, vec![RowSums::default(); rows as usize]);
+        for sums in kept.into_iter().filter(|sums| !sums.lanes.is_empty()) {
+            let chunk = sums.chunk;
+            *self.row(chunk) = sums;
+        }
     }
 
     pub(super) fn store(&mut self, chunk: u64, tag: u32, lanes: &[u8]) {
