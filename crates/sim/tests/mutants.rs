@@ -17,12 +17,13 @@ const SEEDS_OF_PLACE: u64 = 1_500;
 const SEEDS_COMBINED: u64 = 400;
 
 /// Mutants that few seeds catch, with a seed that does. This seed is tried first, then all seeds.
-const RARE: [(Mutant, u64); 33] = [
+const RARE: [(Mutant, u64); 35] = [
     (Mutant::ClaimOfCleared, 1784),
     (Mutant::ClaimTwice, 1384),
     (Mutant::ElementApplication, 1188),
     (Mutant::ShadowGuessed, 974),
     (Mutant::LocksAtOnce, 761),
+    (Mutant::RowsOfOwnEpoch, 575),
     (Mutant::VoteRenumbered, 520),
     (Mutant::LeaseWithoutDrift, 456),
     (Mutant::InlineUnmarked, 371),
@@ -31,6 +32,7 @@ const RARE: [(Mutant, u64); 33] = [
     (Mutant::GrantOfOldSession, 340),
     (Mutant::BackupForAnybody, 284),
     (Mutant::AckTooSoon, 216),
+    (Mutant::RowsOfLaterEpoch, 205),
     (Mutant::VotesUnsettled, 216),
     (Mutant::WindowUnbounded, 190),
     (Mutant::ServerEpoch, 186),

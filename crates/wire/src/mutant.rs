@@ -95,8 +95,6 @@ mutants! {
         ShadowGuessed,
         /// The server has not more rows than the element, though one worker may be a round ahead of another (*lazy*).
         LazyHalved,
-        /// The server does not request sums that the element has cleared from the workers that have them (*lazy*).
-        LazyUnasked,
         /// The server takes row and round of a frame as if the number of rows were that of the present epoch.
         RowsOfLaterEpoch,
         /// A caller takes row and round of a result as if the number of rows were that of its own epoch.

@@ -205,8 +205,11 @@ impl SumStore {
             return Some(());
         }
         if clear == ClearPolicy::Lazy && round > row.backup.round && map.has(MapFlags::OLD) {
-            // The row is in a later round, so a worker that has begun it has these sums.
-            return self.request_from_all(chunk, shared, out);
+            // The row is in a later round, so a worker that has begun it has these sums. All workers are asked.
+            let numbering = self.numbering();
+            let (row, round) = numbering.position(chunk);
+            announce_software_round(shared, (row, round, numbering.rows()), out);
+            return Some(());
         }
         if clear.is_by_element() && round > row.backup.round + 1 && !map.has(MapFlags::OLD) {
             // The element has summed the rounds in between, and all workers have them.
@@ -250,15 +253,6 @@ impl SumStore {
             return Some(());
         }
         self.add_contribution(now, (index, round, frame), shared, out)
-    }
-
-    /// Requests the sums of a chunk from all workers. Workers without them send their parts past the element.
-    fn request_from_all(&self, chunk: u64, shared: &mut OwnerContext, out: &mut impl FrameSink) -> Option<()> {
-        if !mutant::on(Mutant::LazyUnasked) {
-            let (row, round) = self.numbering().position(chunk);
-            announce_software_round(shared, (row, round, self.numbering().rows()), out);
-        }
-        Some(())
     }
 
     /// Announces that the server sums a round, by own numbers.
