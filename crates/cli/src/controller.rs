@@ -81,40 +81,6 @@ fn named<'a>(text: &'a str, expected: &str) -> Result<(String, &'a str), String>
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quota_has_units() {
-        for (text, bytes) in [("a=4096", 4096), ("a=64K", 65_536), ("a=8M", 8 << 20), ("a=1G", 1 << 30), ("a=0", 0)] {
-            assert_eq!(quota(text), Ok(("a".to_owned(), bytes)), "{text}");
-        }
-        assert_eq!(quota("x=y=1"), Ok(("x=y".to_owned(), 1)));
-        assert_eq!(quota("1M"), Err("expected NAME=BYTES, got 1M".to_owned()));
-        for text in ["a=", "a=K", "a=-1", "a=1T", "a=99999999999G"] {
-            assert!(quota(text).unwrap_err().starts_with("invalid quota"), "{text}");
-        }
-    }
-
-    #[test]
-    fn weight_is_limited() {
-        assert_eq!(weight("MR-1=3"), Ok(("MR-1".to_owned(), 3)));
-        for text in ["a=0", "a=1001", "a=x", "a="] {
-            assert!(weight(text).unwrap_err().starts_with("invalid weight"), "{text}");
-        }
-    }
-
-    #[test]
-    fn bytes_of_claims_are_those_of_the_program() {
-        for (rows, width) in [(1, 1), (100, 64), (1024, 256)] {
-            let size = pathcall_program::Size { rows, lanes: rows * width, slots: 0 };
-            let bytes = pathcall_control::state::memory_bytes(rows as u32, width as u32);
-            assert_eq!(bytes, pathcall_program::layout::bytes(&size), "{rows} rows of {width} lanes");
-        }
-    }
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct ControllerCommandArgs {
     #[command(flatten)]

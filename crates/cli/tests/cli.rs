@@ -284,3 +284,29 @@ fn version_matches_package() {
     let stdout = output(&["--version"]).stdout;
     assert_eq!(String::from_utf8_lossy(&stdout), format!("pathcall {}\n", env!("CARGO_PKG_VERSION")));
 }
+
+#[test]
+fn memory_options_of_controller_are_checked() {
+    for (option, value, expected) in [
+        ("--weight", "a=0", "invalid weight 0 of a (1 to 1000)"),
+        ("--weight", "a=1001", "invalid weight 1001 of a (1 to 1000)"),
+        ("--weight", "=1", "expected NAME=N, got =1"),
+        ("--quota", "1M", "expected NAME=BYTES, got 1M"),
+        ("--quota", "a=1T", "invalid quota 1T of a: expected a number of bytes, such as 4096, 64K, 8M or 1G"),
+        ("--quota", "a=99999999999G", "invalid quota 99999999999G of a: expected a number of bytes"),
+        ("--idle", "0", "0 is not in 1.."),
+    ] {
+        let Output { status, stderr, .. } = output(&["controller", option, value]);
+        let stderr = String::from_utf8_lossy(&stderr).into_owned();
+        assert!(stderr.contains(expected) && !status.success(), "{option} {value}: {stderr}");
+    }
+}
+
+#[test]
+fn bytes_of_shares_are_those_of_the_program() {
+    for (rows, width) in [(1, 1), (100, 64), (1024, 256)] {
+        let size = pathcall_program::Size { rows, lanes: rows * width, slots: 0 };
+        let bytes = pathcall_control::state::memory_bytes(rows as u32, width as u32);
+        assert_eq!(bytes, pathcall_program::layout::bytes(&size), "{rows} rows of {width} lanes");
+    }
+}
