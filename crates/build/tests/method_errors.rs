@@ -182,6 +182,49 @@ fn addition_errors_are_reported() {
 }
 
 #[test]
+fn lanes_errors_are_reported() {
+    let sum = |field: &str, reply: &str, workers: u32, keys: &str, expected: &str| {
+        let counts = format!("\"CntFwd\": {{\"to\": \"ALL\", \"threshold\": {workers}, \"key\": \"ClientID\"}}");
+        says(
+            &format!("\"addTo\": \"{field}\", \"get\": \"{reply}\", \"clear\": \"copy\", {counts},\n{keys}"),
+            expected,
+        );
+    };
+    let floats = |workers, keys: &str, expected: &str| sum("Ask.tensor", "Answer.tensor", workers, keys, expected);
+    floats(
+        2,
+        "\"topk\": 0.1",
+        "f.nf:4:9: error: topk: needs values with shared scales, of which the channel keeps the rest\n  hint: set lanes to \"int16\" or \"int8\"",
+    );
+    floats(
+        128,
+        "\"lanes\": \"int8\"",
+        "f.nf:4:10: error: lanes: a sum of 128 callers does not fit int8, which has room for 127\n  hint: use a larger size",
+    );
+    floats(
+        2,
+        "\"lanes\": \"int8\", \"Precision\": 3",
+        "f.nf:4:31: error: Precision: has no meaning with lanes: values have shared scales\n  hint: remove it",
+    );
+    floats(
+        2,
+        "\"lanes\": \"int16\", \"modify\": \"BNOT\"",
+        "f.nf:4:29: error: modify: applies to single values, but lanes have several\n  hint: use \"nop\"",
+    );
+    sum(
+        "Ask.counts",
+        "Answer.counts",
+        2,
+        "\"lanes\": \"int8\"",
+        "f.nf:4:10: error: lanes: applies to arrays of floating-point numbers, but `Ask.counts` is an IntArray\n  hint: use FPArray or FPArray32",
+    );
+    says(
+        "\"addTo\": \"Ask.kvs\",\n\"lanes\": \"int8\"",
+        "f.nf:4:10: error: lanes: applies to sums, but this method has no threshold for addTo\n  hint: remove it",
+    );
+}
+
+#[test]
 fn ack_errors_are_reported() {
     says(
         "\"ack\": \"server\",\n\"CntFwd\": {\"threshold\": 1, \"key\": \"Ask.kvs\"}",

@@ -5,7 +5,7 @@
 //! a call in it ([`Manifest::method`]) to learn which field of the message travels as map frames, and how the network
 //! processes it. All values are `'static` and `Copy`: nothing is parsed or allocated at start-up.
 
-pub use pathcall_wire::policy::{Ack, Balance, ClearPolicy, HedgeBudgetConfig, Modify};
+pub use pathcall_wire::policy::{Ack, Balance, ClearPolicy, HedgeBudgetConfig, LaneFormat, Modify};
 pub use pathcall_wire::{ForwardTarget, OpType};
 
 /// Methods of one protobuf package with network options, and the descriptors of their messages.
@@ -150,6 +150,10 @@ pub struct Method {
     pub ack: Ack,
     /// `path`: path of the calls. The two ends need not agree on it.
     pub map_path: MapPath,
+    /// `lanes`: size of a sum's values.
+    pub lanes: LaneFormat,
+    /// `topk`: share of a sum's values that travel in a call, in millionths; 0: all.
+    pub topk: u32,
 }
 
 impl Method {
@@ -167,6 +171,8 @@ impl Method {
         to: ForwardTarget::Src,
         ack: Ack::Element,
         map_path: MapPath::Automatic,
+        lanes: LaneFormat::Int32,
+        topk: 0,
     };
 }
 

@@ -15,6 +15,9 @@ pub const CALL_ID: &str = "pathcall-call-id";
 /// Metadata of a cloned call that is dearer than others of its method: units of the hedge budget that one extra request
 /// takes, 1 to 1000. It overrides the method's `cost`.
 pub const COST: &str = "pathcall-cost";
+/// Metadata that names the gradient of a call whose filter has `lanes` int16 or int8: the channel keeps what is rounded
+/// off for the next sum of the same name. Without it, gradients of equal length count as the same.
+pub const TENSOR: &str = "pathcall-tensor";
 /// Marks a direct call: the layer executes its map operation, too. The message is the whole message of the call.
 pub(crate) const DIRECT: HeaderName = HeaderName::from_static("pathcall-direct");
 /// Secret of the caller's session, in hexadecimal digits. The two marks above have no effect without it.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use pathcall_endpoint::map::{Key, Operation, Output};
-use pathcall_proto::manifest::{ForwardTarget, Kind, Method};
+use pathcall_proto::manifest::{ForwardTarget, Kind, LaneFormat, Method};
 use tonic::Status;
 
 use crate::message::fields::split;
@@ -34,7 +34,8 @@ impl Request {
             let handler = !message.is_empty() || method.to == ForwardTarget::Server;
             return Ok(Self { typed: None, handler: handler.then(|| message.clone()) });
         };
-        let mut reader = TypedFieldReader::new(field.shape, method.precision);
+        let reader = TypedFieldReader::new(field.shape, method.precision);
+        let mut reader = if method.lanes == LaneFormat::Int32 { reader } else { reader.floats() };
         let mut rest = Vec::new();
         let content = split::<TypedError>(message, field.path, &mut rest, &mut |part| reader.part(part))
             .map_err(|error| status::of_request(field.name, &error))?;
@@ -56,7 +57,7 @@ pub(crate) struct MapWork {
 }
 
 /// Answer of the map, for the reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MapAnswer {
     /// Values of the reply's typed field.
     pub(crate) values: TypedValues,

@@ -229,6 +229,14 @@ mutants! {
         BareSummed,
         /// The client does not set `NOT_ADMITTED` on frames for an element on the route.
         InlineUnmarked,
+        /// Small values of a worker use the whole range of their bits, so that sums leave it.
+        PackedHeadroom,
+        /// The reader of packed sums forgets that negative values have borrowed from those above them.
+        PackedBorrow,
+        /// Blocks whose workers used different scales count.
+        ScalesUnchecked,
+        /// What a step leaves of a gradient is forgotten.
+        FeedbackDropped,
     }
     delegate {
         /// The server executes each copy of a request.

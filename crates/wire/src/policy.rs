@@ -49,6 +49,55 @@ pub enum Ack {
     Server,
 }
 
+/// `lanes` of a sum: size of the values in a 32-bit lane. Smaller values are quantised with a scale that a block of
+/// values shares, and several of them share a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LaneFormat {
+    /// One value of 32 bits, quantised by `Precision`.
+    #[default]
+    Int32,
+    /// Two values of 16 bits, the size of bf16.
+    Int16,
+    /// Four values of 8 bits.
+    Int8,
+}
+
+impl LaneFormat {
+    /// All formats.
+    pub const ALL: [Self; 3] = [Self::Int32, Self::Int16, Self::Int8];
+
+    /// Name in filters.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Int32 => "int32",
+            Self::Int16 => "int16",
+            Self::Int8 => "int8",
+        }
+    }
+
+    /// Bits of a value.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::Int32 => 32,
+            Self::Int16 => 16,
+            Self::Int8 => 8,
+        }
+    }
+
+    /// Maximum number of workers of a sum with shared scales: the sum of their values fits `bits`, and the counts
+    /// of their votes fit 10 bits.
+    #[must_use]
+    pub const fn workers_max(self) -> u32 {
+        match self {
+            Self::Int32 => u32::MAX,
+            Self::Int16 => 1023,
+            Self::Int8 => 127,
+        }
+    }
+}
+
 /// `balance` of a cloned method: choice of the server for a call that is not cloned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Balance {

@@ -25,6 +25,7 @@ mod function_table1;
 mod function_table2;
 mod function_table3;
 mod function_table4;
+mod gradient_accuracy;
 mod harness;
 mod leo;
 mod leo_fig10;
@@ -71,6 +72,7 @@ mod testbed;
 mod testbed_allreduce;
 mod testbed_function;
 mod testbed_goodput;
+mod testbed_gradients;
 mod testbed_lock;
 mod testbed_vote;
 mod traffic;
@@ -86,7 +88,7 @@ use harness::{Bench, BenchSettings, Figure, REPS, REPS_QUICK, Side};
 use pathcall_models::clone::Scheme;
 
 /// Figures of *map*, *clone*, *function* and *place*, in order; the figures of *delegate* follow.
-const FIGURES: [Figure; 55] = [
+const FIGURES: [Figure; 57] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -99,6 +101,8 @@ const FIGURES: [Figure; 55] = [
     testbed_lock::FIGURE,
     testbed_vote::FIGURE,
     testbed_allreduce::FIGURE,
+    testbed_gradients::FIGURE,
+    gradient_accuracy::FIGURE,
     testbed_goodput::FIGURE,
     users_pick::FIGURE,
     never_slower::FIGURE,

@@ -1,18 +1,20 @@
 //! Parser of NetFilters: JSON to [`NetFilter`]. It continues after an error, so that one run reports all of them.
 
+mod lanes;
+
 use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
-use pathcall_proto::manifest::{Ack, ForwardTarget, MapPath, Modify, OpType};
+use pathcall_proto::manifest::{Ack, ForwardTarget, LaneFormat, MapPath, Modify, OpType};
 
 use super::keywords::{OPS, is_integer, is_reference, op_name, ops, takes_para};
 use super::{ClearOption, CntFwd, CountedKey, NetFilter, PRECISION_MAX};
 use crate::diagnostic::{BuildDiagnostic, Positioned, SourceText, TextRange, closest, one_of};
 
 /// Fields of a filter.
-pub(super) const FIELDS: [&str; 9] =
-    ["AppName", "Precision", "get", "addTo", "clear", "modify", "CntFwd", "ack", "path"];
+pub(super) const FIELDS: [&str; 11] =
+    ["AppName", "Precision", "get", "addTo", "clear", "modify", "CntFwd", "ack", "path", "lanes", "topk"];
 /// Fields of `CntFwd`.
 pub(super) const CNT_FWD_FIELDS: [&str; 3] = ["to", "threshold", "key"];
 /// Fields of `modify`.
@@ -101,6 +103,8 @@ impl<'a> Reader<'a> {
         let modify = object.get("modify").and_then(|prop| self.modify(prop));
         let ack = object.get("ack").and_then(|prop| self.ack(prop));
         let path = object.get("path").and_then(|prop| self.path(prop));
+        let lanes = object.get("lanes").and_then(|prop| self.lanes(prop));
+        let topk = object.get("topk").and_then(|prop| self.share(prop, "topk"));
         let cnt_fwd = match object.get("CntFwd") {
             None => CntFwd {
                 to: given(None, ForwardTarget::Src, brace),
@@ -121,6 +125,8 @@ impl<'a> Reader<'a> {
             cnt_fwd,
             ack: given(ack, Ack::Element, brace),
             path: given(path, MapPath::Automatic, brace),
+            lanes: given(lanes, LaneFormat::Int32, brace),
+            topk: given(topk, 0, brace),
         })
     }
 

@@ -84,6 +84,14 @@ fn schema_and_parser_have_same_bounds() {
         refuses(&field.replace('?', "1.5"));
     };
     bounds(r#""Precision": ?"#, precision);
+    let topk = &schema["properties"]["topk"];
+    assert_eq!((topk["exclusiveMinimum"].as_i64(), topk["exclusiveMaximum"].as_i64()), (Some(0), Some(1)));
+    for share in ["0.000001", "0.01", "1e-3", "0.999"] {
+        accepts(&format!(r#""topk": {share}"#));
+    }
+    for share in ["0", "1", "-0.5", "2", r#""0.5""#] {
+        refuses(&format!(r#""topk": {share}"#));
+    }
     bounds(r#""CntFwd": {"threshold": ?}"#, &schema["properties"]["CntFwd"]["properties"]["threshold"]);
     bounds(r#""modify": {"op": "MAX", "para": ?}"#, &modify_object(&schema)["properties"]["para"]);
 }

@@ -65,15 +65,16 @@ pub(super) fn method(
     check.precision(&[&request, &get]);
     check.ack(kind);
     check.path(kind);
+    check.lanes(kind, request.as_ref());
     if problems[before..].iter().any(|problem| problem.severity == crate::diagnostic::Severity::Error) {
         return None;
     }
     Some(ResolvedMethod::new(source, filter, named, kind, (request, get)))
 }
 
-struct FilterCheck<'a> {
+pub(super) struct FilterCheck<'a> {
     source: &'a SourceText,
-    filter: &'a NetFilter,
+    pub(super) filter: &'a NetFilter,
     named: &'a FilterMethod,
     problems: &'a mut Vec<BuildDiagnostic>,
 }
@@ -387,7 +388,7 @@ impl FilterCheck<'_> {
         self.problem("path", path.span, text, "use `automatic`");
     }
 
-    fn problem(&mut self, option: &str, span: TextRange, text: impl Into<String>, hint: &str) {
+    pub(super) fn problem(&mut self, option: &str, span: TextRange, text: impl Into<String>, hint: &str) {
         let mut problem = BuildDiagnostic::error(self.source.locate(span.start), text).hint(hint);
         problem.field = (!option.is_empty()).then(|| option.to_owned());
         self.problems.push(problem);

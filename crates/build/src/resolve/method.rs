@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, MapPath, Modify, Shape};
+use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, LaneFormat, MapPath, Modify, Shape};
 
 use crate::diagnostic::{Location, SourceText};
 use crate::filter::NetFilter;
@@ -37,6 +37,10 @@ pub struct ResolvedMethod {
     pub ack: Ack,
     /// Path of the calls. The two ends need not agree on it.
     pub map_path: MapPath,
+    /// Size of a sum's values.
+    pub lanes: LaneFormat,
+    /// Share of a sum's values that travel in a call, in millionths; 0: all.
+    pub topk: u32,
     /// Position of the filter.
     pub at: Location,
 }
@@ -75,6 +79,8 @@ impl ResolvedMethod {
             to: filter.cnt_fwd.to.value,
             ack: filter.ack.value,
             map_path: filter.path.value,
+            lanes: filter.lanes.value,
+            topk: filter.topk.value,
             at: source.locate(filter.span.start),
         }
     }
@@ -87,11 +93,16 @@ impl ResolvedMethod {
         }
     }
 
+    fn shares_scales(&self) -> bool {
+        self.lanes != LaneFormat::Int32
+    }
+
     /// Canonical text of all properties that both ends must agree on; the digest is computed from it. Names of fields
     /// are excluded, so that renaming a field changes nothing, as in protobuf.
     ///
     /// One line: path, application (with its length in bytes first), precision, kind with threshold, target, operator
-    /// and operand, and the two fields as `1.2:FPArray` or `-`; then `ack server` and `clear shadow` or `clear lazy`, if set.
+    /// and operand, and the two fields as `1.2:FPArray` or `-`; then `ack server`, `clear shadow` or `clear lazy`,
+    /// `lanes` and `topk`, if set.
     #[must_use]
     pub fn canonical(&self) -> String {
         let kind = match self.kind {
@@ -116,7 +127,7 @@ impl ResolvedMethod {
             )
         };
         format!(
-            "{} {}:{} {} {kind} {to} {} {} {} {}{}{}\n",
+            "{} {}:{} {} {kind} {to} {} {} {} {}{}{}{}{}\n",
             self.path,
             self.app.len(),
             self.app,
@@ -131,6 +142,8 @@ impl ResolvedMethod {
                 Some(_) => " clear shadow",
                 None => "",
             },
+            if self.shares_scales() { format!(" lanes {}", self.lanes.name()) } else { String::new() },
+            if self.topk > 0 { format!(" topk {}", self.topk) } else { String::new() },
         )
     }
 
@@ -151,6 +164,8 @@ impl ResolvedMethod {
         writeln!(out, "                to: ForwardTarget::{:?},", self.to)?;
         writeln!(out, "                ack: Ack::{:?},", self.ack)?;
         writeln!(out, "                map_path: MapPath::{:?},", self.map_path)?;
+        writeln!(out, "                lanes: LaneFormat::{:?},", self.lanes)?;
+        writeln!(out, "                topk: {},", self.topk)?;
         writeln!(out, "            }},")
     }
 }
@@ -180,6 +195,12 @@ impl fmt::Display for ResolvedMethod {
         }
         if self.clears_itself().is_some() {
             write!(f, ", kept in the element only")?;
+        }
+        if self.topk > 0 {
+            write!(f, ", the largest {} %", f64::from(self.topk) / 1e4)?;
+        }
+        if self.shares_scales() {
+            return write!(f, ", {} with shared scales", self.lanes.name());
         }
         let floats = [&self.request, &self.reply].into_iter().flatten().any(|field| field.shape.is_float());
         if floats { write!(f, ", {} digits", self.precision) } else { Ok(()) }

@@ -2,7 +2,7 @@
 //! meaning.
 //!
 //! Modules in order of use: `choose` selects the object in the filter file, `field` resolves references to fields,
-//! `kind` determines one of five meanings of the primitives, `method` holds the result and writes its texts, and `app`
+//! `kind` determines one of five meanings of the primitives (`lanes` the size of a sum's values), `method` holds the result and writes its texts, and `app`
 //! compares the methods of an application.
 
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ mod app;
 mod choose;
 mod field;
 mod kind;
+mod lanes;
 mod method;
 
 pub use method::{ResolvedField, ResolvedMethod};

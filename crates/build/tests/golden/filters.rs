@@ -18,6 +18,8 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 to: ForwardTarget::All,
                 ack: Ack::Element,
                 map_path: MapPath::Automatic,
+                lanes: LaneFormat::Int32,
+                topk: 0,
             },
         ],
         delegated: &[
@@ -50,6 +52,8 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 to: ForwardTarget::Src,
                 ack: Ack::Element,
                 map_path: MapPath::Automatic,
+                lanes: LaneFormat::Int32,
+                topk: 0,
             },
             Method {
                 path: "/lock.Lock/Release",
@@ -64,6 +68,8 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 to: ForwardTarget::Src,
                 ack: Ack::Element,
                 map_path: MapPath::Automatic,
+                lanes: LaneFormat::Int32,
+                topk: 0,
             },
         ],
         delegated: &[

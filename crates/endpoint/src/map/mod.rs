@@ -7,7 +7,7 @@
 //! ```
 //!
 //! [`client::MapClient`] is the state machine of one caller of one application, [`server::MapServer`] that of the
-//! owner, which has the authoritative values. Both take frames and the time, and produce frames (to an [`FrameSink`]),
+//! owner, which has the authoritative values. [`gradient`] makes sums of small values out of gradients. Both take frames and the time, and produce frames (to an [`FrameSink`]),
 //! events and the next deadline. They do no I/O and read no clock.
 
 mod ballot;
@@ -15,6 +15,7 @@ mod bypass;
 mod chunks;
 pub mod client;
 mod error;
+pub mod gradient;
 mod key;
 mod lanes;
 pub mod lease;
@@ -26,7 +27,7 @@ pub use error::CallError;
 pub use key::{Key, logical_address};
 pub use lanes::Lanes;
 use pathcall_wire::ForwardTarget;
-pub use pathcall_wire::policy::{Ack, ClearPolicy, Modify};
+pub use pathcall_wire::policy::{Ack, ClearPolicy, LaneFormat, Modify};
 
 /// Operation of a call. Its values are quantised.
 #[derive(Debug, Clone, PartialEq, Eq)]

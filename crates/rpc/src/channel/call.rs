@@ -74,6 +74,10 @@ impl Inner {
             Kind::Clear => headers::decode_tokens(&parts.headers, typed.len())?,
             _ => Vec::new(),
         };
+        let (gradient, typed) = match typed {
+            TypedValues::Floats(values) => (Some(values), TypedValues::EMPTY),
+            typed => (None, typed),
+        };
         let mut work = MapWork::new(method, typed);
         work.attach_fencing_tokens(&named);
         let mut lock_guard = None;
@@ -94,7 +98,10 @@ impl Inner {
             }
             None => None,
         };
-        let answer = work.answer(method, output);
+        let answer = match gradient {
+            Some(values) => MapAnswer::of(Box::pin(self.sum_gradient(method, &session, &parts.headers, values)).await?),
+            None => work.answer(method, output),
+        };
         // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.
         let dropped = answer.forwarded == Some(false);
         let handled = match request.handler {

@@ -14,6 +14,7 @@
 
 mod admissions;
 mod carry;
+mod gradients;
 mod guards;
 mod join;
 mod resume;
@@ -43,6 +44,7 @@ use crate::key_numbers::KnownKeyNumbers;
 use crate::request::Request;
 use crate::{headers, process_timeout, status};
 use admissions::Admissions;
+use gradients::KeptGradients;
 pub(super) use guards::{LockReleaseGuard, SumCancelGuard};
 use join::JoinAttempt;
 
@@ -74,6 +76,8 @@ pub(super) struct ChannelApplication {
     stateful_server: Mutex<Option<u32>>,
     /// Measured times of methods whose calls have a choice of paths.
     measured: Mutex<BTreeMap<&'static str, MeasuredPaths>>,
+    /// What this worker keeps of its gradients; held during a sum of one.
+    gradients: tokio::sync::Mutex<KeptGradients>,
 }
 
 impl ChannelApplication {
@@ -89,6 +93,7 @@ impl ChannelApplication {
             past: Mutex::default(),
             stateful_server: Mutex::default(),
             measured: Mutex::default(),
+            gradients: tokio::sync::Mutex::default(),
         }
     }
 
@@ -247,7 +252,7 @@ impl ChannelApplication {
 
     /// Retires the last session, which has ended, is exhausted, or whose server is shutting down.
     async fn retire_last(&self) {
-        if self.application.clear.is_by_element() {
+        if self.application.threshold > 0 {
             self.linger().await;
         }
         let spent = lock(&self.current).as_ref().filter(|session| !session.is_over()).map(|last| last.handle.ended());
@@ -269,14 +274,15 @@ impl ChannelApplication {
         }
     }
 
-    /// Keeps an exhausted session until its calls have ended and other workers have had the time to get its sums.
+    /// Keeps an exhausted session until its calls have ended, of which one may make several sums, and, with clear policies
+    /// *shadow* and *lazy*, other workers have had the time to get its sums.
     async fn linger(&self) {
         let Some(last) = lock(&self.current).clone() else { return };
         // One reference here and one in its place: no call has it.
         while !last.is_over() && Arc::strong_count(&last) > 2 {
             sleep(POLL_INTERVAL).await;
         }
-        if !last.is_over() {
+        if self.application.clear.is_by_element() && !last.is_over() {
             sleep(LINGER).await;
         }
     }

@@ -57,6 +57,10 @@ pub fn append(
     values: &TypedValues,
 ) -> Result<(), ReplyError> {
     let (collection, kind) = layout(shape);
+    if let TypedValues::Floats(values) = values {
+        put_floats(message, path, kind, values);
+        return Ok(());
+    }
     let number = NumberWriter { kind, scale: Scale::new(precision) };
     match collection {
         Collection::Array => {
@@ -112,6 +116,21 @@ fn put_path(message: &mut Vec<u8>, path: &[u32], len: usize) {
     put_path(message, inner, len);
 }
 
+/// Appends an array of values that were not quantised.
+fn put_floats(message: &mut Vec<u8>, path: &[u32], kind: Number, values: &[f32]) {
+    let packed = values.len() * if kind == Number::Double { 8 } else { 4 };
+    put_path(message, path, if values.is_empty() { 0 } else { bytes_field_len(1, packed) });
+    if values.is_empty() {
+        return;
+    }
+    put_bytes_header(message, 1, packed);
+    if kind == Number::Double {
+        message.extend(values.iter().flat_map(|value| f64::from(*value).to_le_bytes()));
+    } else {
+        message.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    }
+}
+
 fn put_map<K>(
     message: &mut Vec<u8>,
     path: &[u32],
@@ -144,7 +163,7 @@ fn keyed<'a, K>(
             })
             .collect(),
         TypedValues::Lanes(lanes) if lanes.is_empty() => Ok(Vec::new()),
-        TypedValues::Lanes(_) => Err(ReplyError::Key { key: Key::from(0), wanted }),
+        TypedValues::Lanes(_) | TypedValues::Floats(_) => Err(ReplyError::Key { key: Key::from(0), wanted }),
     }
 }
 
@@ -152,6 +171,7 @@ fn keyed<'a, K>(
 fn dense(values: &TypedValues) -> Result<Cow<'_, Lanes>, ReplyError> {
     let pairs = match values {
         TypedValues::Lanes(lanes) => return Ok(Cow::Borrowed(lanes)),
+        TypedValues::Floats(_) => return Ok(Cow::Owned(Lanes::default())),
         TypedValues::Pairs(pairs) => pairs,
     };
     let index = |key: &Key| {

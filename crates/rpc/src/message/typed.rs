@@ -15,12 +15,14 @@ use super::number::Scale;
 use super::{Collection, Malformed, Number, layout};
 
 /// Values of a typed field, quantised.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum TypedValues {
     /// Values of an array, from index 0, or of a scalar.
     Lanes(Lanes),
     /// Keys with their values, each key once. The keys of an array are its indices.
     Pairs(Vec<(Key, i64)>),
+    /// Values of an array that are not quantised here: the sum of gradients does it (key `lanes`).
+    Floats(Vec<f32>),
 }
 
 impl TypedValues {
@@ -33,6 +35,7 @@ impl TypedValues {
         match self {
             Self::Lanes(lanes) => lanes.len(),
             Self::Pairs(pairs) => pairs.len(),
+            Self::Floats(values) => values.len(),
         }
     }
 
@@ -42,21 +45,23 @@ impl TypedValues {
         self.len() == 0
     }
 
-    /// The values alone.
+    /// The quantised values alone.
     #[must_use]
     pub fn into_lanes(self) -> Lanes {
         match self {
             Self::Lanes(lanes) => lanes,
+            Self::Floats(_) => Lanes::default(),
             Self::Pairs(pairs) => pairs.into_iter().map(|(_, value)| value).collect(),
         }
     }
 
-    /// Keys and values.
+    /// Keys and quantised values.
     #[must_use]
     pub fn into_pairs(self) -> Vec<(Key, i64)> {
         match self {
             Self::Lanes(lanes) => (0i64..).map(Key::from).zip(lanes.iter()).collect(),
             Self::Pairs(pairs) => pairs,
+            Self::Floats(_) => Vec::new(),
         }
     }
 
@@ -115,6 +120,8 @@ pub struct TypedFieldReader<'a> {
     scale: Scale,
     /// Values of an array, or the last value of a scalar.
     lanes: Lanes,
+    /// Values of an array that are not quantised here.
+    floats: Option<Vec<f32>>,
     /// Entries of a map, in the order in which the keys first occurred.
     entries: Vec<(RawKey<'a>, i64)>,
     positions: SeededHashMap<RawKey<'a>, usize>,
@@ -146,9 +153,16 @@ impl<'a> TypedFieldReader<'a> {
             precision,
             scale: Scale::new(precision),
             lanes: Lanes::default(),
+            floats: None,
             entries: Vec::new(),
             positions: SeededHashMap::default(),
         }
+    }
+
+    /// Reader of an array whose values are not quantised.
+    #[must_use]
+    pub fn floats(self) -> Self {
+        Self { floats: Some(Vec::new()), ..self }
     }
 
     /// Reads one occurrence of the field.
@@ -166,6 +180,9 @@ impl<'a> TypedFieldReader<'a> {
     /// Values of the field. Those of a map are in the order in which the keys first occurred.
     #[must_use]
     pub fn into_values(self) -> TypedValues {
+        if let Some(floats) = self.floats {
+            return TypedValues::Floats(floats);
+        }
         match self.collection {
             Collection::Array | Collection::Scalar => TypedValues::Lanes(self.lanes),
             Collection::StringMap | Collection::IntMap => {
@@ -193,6 +210,10 @@ impl<'a> TypedFieldReader<'a> {
                 }
                 (_, single) => {
                     let at = (field.span.start, part.len());
+                    if let Some(floats) = &mut self.floats {
+                        floats.push(float(self.kind, single).ok_or_else(|| no_number(at))? as f32);
+                        continue;
+                    }
                     let value = self.number(single, at, |reader| ValuePosition::Index(reader.lanes.len()))?;
                     self.lanes.push(value);
                 }
@@ -211,6 +232,10 @@ impl<'a> TypedFieldReader<'a> {
         if !more.is_empty() {
             let at = packed.len() - more.len();
             return Err(Malformed { expected: "whole numbers in a packed field", at, len: packed.len() }.into());
+        }
+        if let Some(floats) = &mut self.floats {
+            floats.extend(numbers.iter().map(|bytes| read(*bytes) as f32));
+            return Ok(());
         }
         let before = self.lanes.len();
         self.scale.quantise_all(numbers, read, &mut self.lanes);
@@ -287,12 +312,10 @@ impl<'a> TypedFieldReader<'a> {
         (at, len): (usize, usize),
         place: impl FnOnce(&Self) -> ValuePosition,
     ) -> Result<i64, TypedError> {
-        let value = match (self.kind, value) {
-            (Number::Int, FieldValue::Varint(value)) => return Ok(unzigzag(value)),
-            (Number::Double, FieldValue::Fixed64(bytes)) => f64::from_le_bytes(bytes),
-            (Number::Float, FieldValue::Fixed32(bytes)) => f32::from_le_bytes(bytes).into(),
-            _ => return Err(Malformed { expected: "a number of the field's type", at, len }.into()),
-        };
+        if let (Number::Int, FieldValue::Varint(value)) = (self.kind, value) {
+            return Ok(unzigzag(value));
+        }
+        let value = float(self.kind, value).ok_or_else(|| no_number((at, len)))?;
         self.scale.quantise(value).ok_or_else(|| self.no_integer(place(self), value))
     }
 
@@ -300,4 +323,17 @@ impl<'a> TypedFieldReader<'a> {
     fn no_integer(&self, place: ValuePosition, value: f64) -> TypedError {
         TypedError::Number { place, value, precision: self.precision }
     }
+}
+
+/// Floating-point number of this type.
+fn float(kind: Number, value: FieldValue<'_>) -> Option<f64> {
+    match (kind, value) {
+        (Number::Double, FieldValue::Fixed64(bytes)) => Some(f64::from_le_bytes(bytes)),
+        (Number::Float, FieldValue::Fixed32(bytes)) => Some(f32::from_le_bytes(bytes).into()),
+        _ => None,
+    }
+}
+
+fn no_number((at, len): (usize, usize)) -> Malformed {
+    Malformed { expected: "a number of the field's type", at, len }
 }

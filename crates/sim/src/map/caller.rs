@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient, NewOwner};
+use pathcall_endpoint::map::gradient::GradientFormat;
 use pathcall_endpoint::map::{CallError, EpochChange, Operation, Output};
 use pathcall_wire::{Instant, TokenKey};
 
+use super::gradients::{Gradients, NextSum};
 use super::node::{Effects, FrameDecision, NodeReport, SimulatedNode};
 use super::scenario::{MapCallerPlan, StepWork};
 
@@ -54,11 +56,14 @@ pub(crate) struct Caller<'a> {
     suspended: bool,
     /// Element that it sends through.
     element: Option<usize>,
+    /// Its gradients, if it sums such.
+    gradients: Option<Gradients>,
 }
 
 impl<'a> Caller<'a> {
-    pub(crate) fn new(plan: &'a MapCallerPlan) -> Self {
+    pub(crate) fn new(plan: &'a MapCallerPlan, gradients: Option<GradientFormat>) -> Self {
         Self {
+            gradients: gradients.map(Gradients::new),
             plan,
             client: None,
             next_step: 0,
@@ -209,21 +214,36 @@ impl<'a> Caller<'a> {
     fn start(&mut self, now: Instant, id: CallId, operation: Operation, effects: &mut Effects) {
         effects.reports.push(NodeReport::Started(id));
         self.open.push(id);
+        let first = self.gradients.as_mut().and_then(|gradients| gradients.begin(id, &operation));
         if let Some(client) = &mut self.client {
-            client.start(now, id, operation);
+            client.start(now, id, first.unwrap_or(operation));
         }
     }
 
     /// Polls the client and takes its events after every input, as a driver must, until nothing is left to do.
     fn poll_until_idle(&mut self, now: Instant, effects: &mut Effects) {
         loop {
+            let mut sums_again = false;
             if let Some(client) = &mut self.client {
                 client.poll(now, effects);
                 let finished: Vec<_> = std::iter::from_fn(|| client.next_event()).collect();
-                for (id, outcome) in finished {
+                for (id, mut outcome) in finished {
+                    if let (Some(gradients), Some(client)) = (&mut self.gradients, &mut self.client) {
+                        match gradients.next(id, outcome, effects) {
+                            NextSum::Sum(operation) => {
+                                client.start(now, id, operation);
+                                sums_again = true;
+                                continue;
+                            }
+                            NextSum::Done(of_gradient) => outcome = of_gradient,
+                        }
+                    }
                     self.finished(now, id, &outcome);
                     effects.reports.push(NodeReport::Finished(id, outcome));
                 }
+            }
+            if sums_again {
+                continue;
             }
             let Some(due) = self.tasks.first_entry().filter(|entry| entry.key().0 <= now) else { break };
             let task = due.remove();

@@ -26,6 +26,7 @@ mod caller;
 mod checker;
 mod disk;
 mod element;
+mod gradients;
 mod hostile;
 pub(crate) mod network;
 mod node;

@@ -56,12 +56,15 @@ pub(crate) enum FrameDecision {
 }
 
 /// Report of a host to the checker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum NodeReport {
     /// A call was started.
     Started(CallId),
     /// A call was cancelled.
     Cancelled(CallId),
+    /// What the sum of a gradient, which ends next, took from its caller, value by value. Its output has the bits of
+    /// the results.
+    Sent(CallId, Vec<f64>),
     /// A call ended with this outcome.
     Finished(CallId, Result<Output, CallError>),
     /// The caller has closed, and leaves.

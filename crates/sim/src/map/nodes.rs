@@ -44,7 +44,7 @@ impl<'a> Nodes<'a> {
                 .map(|(n, size)| Element::new(n, switch(n, *size), applications))
                 .collect::<Result<_, _>>()?,
             owners: applications.iter().map(Owner::new).collect(),
-            callers: applications.iter().map(|plan| plan.callers.iter().map(Caller::new).collect()).collect(),
+            callers: applications.iter().map(|plan| callers_of(plan)).collect(),
             hosts: nodes.map(|node| (node, Host::new(plan(&node)))).collect(),
             endpoints,
             ways: applications.iter().filter(|_| scenario.inline).map(ApplicationPlan::element).collect(),
@@ -110,4 +110,8 @@ impl<'a> Nodes<'a> {
             busy.filter(|(_, plan, caller)| !plan.steps.iter().any(|step| step.may_never_end) && !caller.is_idle());
         busy.next().map(|(node, ..)| node)
     }
+}
+
+fn callers_of(plan: &ApplicationPlan) -> Vec<Caller<'_>> {
+    plan.callers.iter().map(|caller| Caller::new(caller, plan.gradients)).collect()
 }

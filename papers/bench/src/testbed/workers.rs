@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use pathcall_driver::client::MapHandle;
+use pathcall_endpoint::map::gradient::{GradientFormat, GradientState, GradientSum};
 use pathcall_endpoint::map::{ClearPolicy, Lanes, Modify, Operation, Output};
 use pathcall_wire::LINEAR_LANES;
 
@@ -83,10 +84,43 @@ impl Workers {
         Ok(took / calls as u32)
     }
 
+    /// Sums gradients in small values, `calls` times one after the other, and compares the results of all workers.
+    pub(crate) fn gradients(&self, format: GradientFormat, values: usize, calls: usize) -> Result<()> {
+        let begin = |(number, (handle, party)): (usize, &(MapHandle, Rc<Party>))| {
+            let (handle, size) = (handle.clone(), 1.0 / (1 + number) as f32);
+            let gradient: Vec<f32> = (0..values).map(|i| ((i % PERIOD) as f32 - 500.0) * size).collect();
+            party.begin(move || gradient_sums(handle, format, gradient, calls))
+        };
+        let begun: Vec<RunningJob<Vec<f32>>> = self.0.callers.iter().enumerate().map(begin).collect();
+        let all = begun.into_iter().map(RunningJob::wait).collect::<Result<Vec<_>>>()?;
+        ensure!(all.iter().all(|sums| *sums == all[0]), "workers have different sums");
+        Ok(())
+    }
+
     /// Values of all workers added by the element so far.
     pub(crate) fn by_element(&self) -> u64 {
         self.0.callers.iter().map(|(handle, _)| handle.stats().lanes_element).sum()
     }
+}
+
+async fn gradient_sums(
+    handle: MapHandle,
+    format: GradientFormat,
+    gradient: Vec<f32>,
+    calls: usize,
+) -> Result<Vec<f32>> {
+    let (mut state, mut last) = (GradientState::default(), Vec::new());
+    for _ in 0..calls {
+        let mut sum = GradientSum::new(format, &state, gradient.clone())?;
+        while let Some(operation) = sum.operation() {
+            match handle.call(operation).await.context("call of a worker failed")? {
+                Output::Sums(sums) => sum.take(&sums)?,
+                other => anyhow::bail!("{other:?} instead of sums"),
+            }
+        }
+        last = sum.finish(&mut state);
+    }
+    Ok(last)
 }
 
 async fn sums(handle: MapHandle, threshold: u32, parts: Vec<Lanes>) -> Result<Vec<Lanes>> {

@@ -1,9 +1,10 @@
 //! Invariant checks of map: a software model against which every outcome is compared.
 //!
 //! The input are reports of hosts; the output is the first [`MapViolation`]. The model knows the scenario, but no
-//! frames: [`sums`] adds arrays in 64 bits, [`keys`] keeps the range of each key's value, [`locks`] the holders,
+//! frames: [`sums`] adds arrays in 64 bits, [`gradients`] what left the workers, [`keys`] keeps the range of each key's value, [`locks`] the holders,
 //! [`votes`] the ballots.
 
+mod gradients;
 mod keys;
 mod locks;
 mod sums;
@@ -21,6 +22,7 @@ use crate::map::caller::step_of;
 use crate::map::node::{MapNodeId, NodeReport};
 use crate::map::scenario::{ApplicationPlan, ExpectedError, Purpose, Scenario, StepWork};
 use crate::trace::brief;
+use gradients::Gradients;
 use keys::{KeyLedger, KeySnapshot};
 use locks::Locks;
 use sums::Sums;
@@ -62,6 +64,7 @@ struct Application<'a> {
     plan: &'a ApplicationPlan,
     calls: BTreeMap<(usize, CallId), MapCallState>,
     sums: Sums,
+    gradients: Gradients,
     keys: KeyLedger<'a>,
     /// Ended additions before the start of each open call or query.
     before_calls: BTreeMap<(usize, CallId), KeySnapshot>,
@@ -201,6 +204,10 @@ impl<'a> MapChecker<'a> {
                 }
                 Ok(())
             }
+            (MapNodeId::Caller(application, _), NodeReport::Sent(id, values)) => {
+                self.applications[application].gradients.sent(step_of(*id).0, values);
+                Ok(())
+            }
             (MapNodeId::Caller(application, caller), NodeReport::Finished(id, outcome)) => {
                 let model = &mut self.applications[application];
                 let (step, release) = step_of(*id);
@@ -274,6 +281,7 @@ impl<'a> Application<'a> {
             may_disagree: false,
             calls: BTreeMap::new(),
             sums: Sums::default(),
+            gradients: Gradients::default(),
             keys: KeyLedger::default(),
             before_calls: BTreeMap::new(),
             before_queries: BTreeMap::new(),
@@ -348,6 +356,9 @@ impl<'a> Application<'a> {
         })?;
         let unexpected = |expected| MapViolation::Output { node, step, expected, got: brief(output, 100) };
         match (self.work(caller, id), output) {
+            (StepWork::Call(Operation::Sum { .. }), Output::Sums(sums)) if self.plan.gradients.is_some() => {
+                self.gradients.check(self.plan.workers(), node, step, sums)
+            }
             (StepWork::Call(Operation::Sum { .. }), Output::Sums(sums)) => {
                 self.sums.check(self.plan, node, step, sums, !self.may_disagree && !self.may_have_unshared_sums(caller))
             }

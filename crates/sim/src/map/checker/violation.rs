@@ -72,6 +72,20 @@ pub enum MapViolation {
         /// Sum that the caller received.
         got: i64,
     },
+    /// The result of a gradient is not the sum of what left the workers.
+    #[error("{node} step {step} value {value}: {sent} left the workers, got {got}")]
+    Gradient {
+        /// Caller of the step.
+        node: MapNodeId,
+        /// Index of the step.
+        step: usize,
+        /// Index of the value.
+        value: usize,
+        /// Sum of what left the workers, as a decimal number.
+        sent: String,
+        /// Result of the caller, as a decimal number.
+        got: String,
+    },
     /// The value of a key is impossible.
     #[error("{node}, key {key:?}: expected a value in {low}..={high}, got {got}")]
     Value {

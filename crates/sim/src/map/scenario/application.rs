@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::FlowTiming;
 use pathcall_endpoint::map::client::ClientConfig;
+use pathcall_endpoint::map::gradient::GradientFormat;
 use pathcall_endpoint::map::lease::DEFAULT_LEASE;
 use pathcall_endpoint::map::server::{EvictionPolicy, ServerConfig};
 use pathcall_endpoint::map::{Ack, ClearPolicy, Operation};
@@ -43,6 +44,8 @@ pub struct ApplicationPlan {
     pub ack: Ack,
     /// Clear policy of its arrays.
     pub clear: ClearPolicy,
+    /// Format of its arrays if they are gradients, which the callers quantise.
+    pub gradients: Option<GradientFormat>,
     /// Error that the last call of every caller must return, if any.
     pub expected_error: Option<ExpectedError>,
     /// Timers of owner and callers.
@@ -73,6 +76,7 @@ impl Default for ApplicationPlan {
             purpose: Purpose::Add,
             ack: Ack::Element,
             clear: ClearPolicy::Copy,
+            gradients: None,
             expected_error: None,
             timing: FlowTiming::default(),
             lease: DEFAULT_LEASE,

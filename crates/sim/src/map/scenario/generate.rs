@@ -7,6 +7,7 @@ use pathcall_program::Size;
 use pathcall_wire::{Instant, TokenKey};
 
 use super::application;
+use super::gradient;
 use super::faults::FaultPlan;
 use super::{ApplicationPlan, MemoryMove, OwnerCrash, ProcessCrash, Purpose, RegisterRange, Scenario, StepWork};
 use crate::map::StorePlan;
@@ -20,6 +21,8 @@ const WAYS: u64 = 0x77_6179;
 const CLEARING: u64 = 0x63_6c72;
 /// XOR mask of the seed for the rows of sums, and for the clear policy *lazy*.
 const ROWS: u64 = 0x72_6f77;
+/// XOR mask of the seed for gradients.
+const GRADIENTS: u64 = 0x67_7261;
 /// XOR mask of the seed for callers that leave.
 const LEAVING: u64 = 0x6c_6561;
 /// XOR mask of the seed for owners with a store, and their ends.
@@ -102,6 +105,8 @@ pub fn generate(seed: u64) -> Scenario {
         }
         application.rows_max = application.memory.filter(|_| grows).map_or(0, |memory| memory.rows * 2);
     }
+    let mut random = Random::new(seed ^ GRADIENTS);
+    scenario.applications.iter_mut().for_each(|plan| gradient::draw(&mut random, plan));
     leave(&mut Random::new(seed ^ LEAVING), &mut scenario);
     let mut random = Random::new(seed ^ WAYS);
     if random.percent(45) {

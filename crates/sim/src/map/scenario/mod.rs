@@ -5,6 +5,7 @@
 mod application;
 mod faults;
 mod generate;
+mod gradient;
 mod keyed;
 mod keys;
 mod sum;

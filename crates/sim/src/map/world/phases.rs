@@ -64,15 +64,27 @@ fn sequential_time(scenario: &Scenario) -> Duration {
     changed.fold(way(&scenario.wire), Duration::max).saturating_mul(WAYS).saturating_mul(longest)
 }
 
+/// Most sums of one gradient: weights, blocks, counts, blocks.
+const GRADIENT_SUMS: usize = 4;
+
+/// Most lanes of these sums, of so many values: no block has fewer than 500 values, except the last.
+fn gradient_lanes(values: usize) -> usize {
+    2 * values + values.div_ceil(500) * 100
+}
+
 /// Number of sequential waits of a caller: one per call, and more for arrays that are longer than the rows of the
 /// element (half of them with clear policy *shadow*).
 fn rounds(application: &ApplicationPlan, rows: u32, caller: &MapCallerPlan) -> usize {
     let ahead = rows.div_ceil(2) as usize;
     let chunks = |step: &Step| match &step.work {
-        StepWork::Call(Operation::Sum { lanes, .. }) => lanes.len().div_ceil(application.width.into()),
+        StepWork::Call(Operation::Sum { lanes, .. }) => {
+            let lanes = if application.gradients.is_some() { gradient_lanes(lanes.len()) } else { lanes.len() };
+            lanes.div_ceil(application.width.into())
+        }
         _ => 0,
     };
-    let calls = caller.steps.len().div_ceil(caller.outstanding.max(1));
+    let sums = if application.gradients.is_some() { GRADIENT_SUMS } else { 1 };
+    let calls = caller.steps.len().div_ceil(caller.outstanding.max(1)) * sums;
     calls + caller.steps.iter().map(chunks).sum::<usize>() / ahead.max(1)
 }
 
