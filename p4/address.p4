@@ -5,9 +5,10 @@
 control Address(inout headers hdr, inout metadata md) {
     bit<16> sid = 0;
 
-    action server(bit<32> endpoint, bit<32> incarnation) {
+    action server(bit<32> endpoint, bit<32> incarnation, bit<9> egress) {
         hdr.base.dst = endpoint;
         hdr.base.dst_incarnation = incarnation;
+        md.addressee_egress = egress;
     }
 
     table servers {

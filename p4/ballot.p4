@@ -3,24 +3,28 @@
  *
  * A row belongs to a key: its length, and eight words. The first key keeps the row until the epoch ends. */
 
-/* Compares a word of the row's key with that of a vote's key, which begins at byte `at` of the key. */
-control BallotWord(in key_word_t whole, in bit<16> at, in bit<16> key_len, inout metadata md) {
-    register<bit<32>>(PC_ROWS) words;
-    bit<32> held = 0;
-    bit<32> own = 0;
+/* Compares two words of the row's key with those of a vote's key, the first of which begins at byte `at` of the key. */
+control BallotWords(in key_word_t first, in key_word_t second, in bit<16> at, in bit<16> key_len, inout metadata md) {
+    register<bit<64>>(PC_ROWS) words;
+    bit<64> held = 0;
+    bit<32> own_first = 0;
+    bit<32> own_second = 0;
 
     apply {
-        if (whole.isValid()) {
-            own = whole.bytes;
+        if (first.isValid()) {
+            own_first = first.bytes;
         } else if (key_len > at) {
-            own = md.key_tail;
-        } else {
-            own = 0;
+            own_first = md.key_tail;
+        }
+        if (second.isValid()) {
+            own_second = second.bytes;
+        } else if (key_len > at + 4) {
+            own_second = md.key_tail;
         }
         words.read(held, md.row);
         if (md.taken) {
-            words.write(md.row, own);
-        } else if (held != own) {
+            words.write(md.row, own_first ++ own_second);
+        } else if (held != own_first ++ own_second) {
             md.ours = false;
         }
     }
@@ -31,14 +35,10 @@ control Ballot(inout headers hdr, inout metadata md) {
     register<bit<9>>(PC_ROWS) holders;
     /* Votes since the last clear; whether the server has recorded that the threshold was reached; number of clears. */
     register<bit<64>>(PC_ROWS) standings;
-    BallotWord() word_0;
-    BallotWord() word_1;
-    BallotWord() word_2;
-    BallotWord() word_3;
-    BallotWord() word_4;
-    BallotWord() word_5;
-    BallotWord() word_6;
-    BallotWord() word_7;
+    BallotWords() words_0;
+    BallotWords() words_1;
+    BallotWords() words_2;
+    BallotWords() words_3;
     bit<9> holder = 0;
     bit<9> key_len = 0;
     bit<64> standing = 0;
@@ -70,14 +70,10 @@ control Ballot(inout headers hdr, inout metadata md) {
             } else if (hdr.key_tail3.isValid()) {
                 md.key_tail = hdr.key_tail3.bytes ++ 8w0;
             }
-            word_0.apply(hdr.key_words[0], 0, hdr.entry.key_len, md);
-            word_1.apply(hdr.key_words[1], 4, hdr.entry.key_len, md);
-            word_2.apply(hdr.key_words[2], 8, hdr.entry.key_len, md);
-            word_3.apply(hdr.key_words[3], 12, hdr.entry.key_len, md);
-            word_4.apply(hdr.key_words[4], 16, hdr.entry.key_len, md);
-            word_5.apply(hdr.key_words[5], 20, hdr.entry.key_len, md);
-            word_6.apply(hdr.key_words[6], 24, hdr.entry.key_len, md);
-            word_7.apply(hdr.key_words[7], 28, hdr.entry.key_len, md);
+            words_0.apply(hdr.key_words[0], hdr.key_words[1], 0, hdr.entry.key_len, md);
+            words_1.apply(hdr.key_words[2], hdr.key_words[3], 8, hdr.entry.key_len, md);
+            words_2.apply(hdr.key_words[4], hdr.key_words[5], 16, hdr.entry.key_len, md);
+            words_3.apply(hdr.key_words[6], hdr.key_words[7], 24, hdr.entry.key_len, md);
         }
         if (votes_now || md.way == WAY_DECIDED) {
             standings.read(standing, md.row);

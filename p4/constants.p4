@@ -1,7 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes, set by a target with -D, and constants of the metadata between stages. */
+/* Profiles and sizes, set by a target with -D, and constants of the metadata between stages. */
 
-/* Rows of registers (round, count, ballot, lock); each lane array has two cells per row, one for each bank. */
+/* Profiles for a pipeline of 12 stages (crates/program, profile.rs): the same text without what the profile leaves out.
+ *
+ *   PC_PROFILE_MAP    map alone: 16 register arrays of lanes, and a second pass for frames of more than 16 lanes
+ *   PC_PROFILE_CLONE  clone alone: slots by CRC
+ *
+ * Without a profile, the program is whole. */
+#ifdef PC_PROFILE_MAP
+#define PC_NO_CALLS
+#define PC_TWO_PASSES
+#ifndef PC_ROWS
+#define PC_ROWS 10240
+#endif
+#ifndef PC_SLOTS
+#define PC_SLOTS 128
+#endif
+#endif
+#ifdef PC_PROFILE_CLONE
+#define PC_NO_MAP
+#ifndef PC_SLOT_BY_PRODUCT
+#define PC_SLOT_BY_CRC
+#endif
+#ifndef PC_FINGERPRINTS
+#define PC_FINGERPRINTS 32768
+#endif
+#endif
+
+/* Rows of registers (round, count, ballot, lock); each lane array has PC_ROW_CELLS cells per row. */
 #ifndef PC_ROWS
 #define PC_ROWS 40960
 #endif
@@ -34,14 +60,25 @@
 #endif
 
 /* Derived sizes. */
-#define PC_CELLS (2 * PC_ROWS)
 #define PC_PLACES (256 * PC_SLOTS)
 #define PC_LOADS (512 * PC_POOLS)
 /* Pairs of all pools together: of one pool of 512 servers, or of 64 pools of 64. */
 #define PC_PAIRS (512 * 511)
 #define PC_PRINTS (PC_FILTERS * PC_FINGERPRINTS)
-/* Lanes of a frame that a pipeline processes: one register array for each (NetRPC 5.2.2). */
+/* Lanes of a frame that a pipeline processes. */
 #define PC_LANES 32
+/* Register arrays of lanes: a pass accesses each once (NetRPC 5.2.2). A row has a cell in each array for each bank; with
+ * two passes also for each half of the lanes. PC_CELL_BITS: bits of a cell's number in its row. */
+#ifdef PC_TWO_PASSES
+#define PC_ARRAYS 16
+#define PC_ROW_CELLS 4
+#define PC_CELL_BITS 2
+#else
+#define PC_ARRAYS 32
+#define PC_ROW_CELLS 2
+#define PC_CELL_BITS 1
+#endif
+#define PC_CELLS (PC_ROW_CELLS * PC_ROWS)
 
 const bit<16> TYPE_IPV4 = 0x0800;
 const bit<8> PROTOCOL_UDP = 17;
@@ -97,6 +134,8 @@ const bit<8> FATE_REFLECT = 5;
 const bit<8> FATE_MULTICAST = 6;
 /* To the switch's processor, unchanged. */
 const bit<8> FATE_PUNT = 7;
+/* Recirculated, for the second half of its lanes. */
+const bit<8> FATE_AGAIN = 8;
 const bit<8> FATE_DROP = 16;
 const bit<8> FATE_MALFORMED = 16;
 const bit<8> FATE_FORGED = 17;

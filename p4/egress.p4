@@ -42,7 +42,7 @@ control SwitchEgress(inout headers hdr, inout metadata md, inout standard_metada
     }
 
     apply {
-        if (md.fate == FATE_TWICE && sm.egress_rid == RID_SECOND_PASS) {
+        if (md.fate == FATE_AGAIN || (md.fate == FATE_TWICE && sm.egress_rid == RID_SECOND_PASS)) {
             recirculate_preserving_field_list(0);
         } else if (md.fate >= FATE_FORWARD && md.fate <= FATE_MULTICAST) {
             if (md.fate == FATE_MULTICAST) {

@@ -3,13 +3,16 @@
  * clone/filter.rs). */
 
 control Filter(inout headers hdr, inout metadata md) {
-    /* Id of a request, its pool, and the server that answered first; one register, because all fields are compared
-     * before any is written. The tables are stored one after the other. */
-    register<bit<112>>(PC_PRINTS) filters;
+    /* Id of a request; every answer writes it, so that this array does not depend on the next. The tables are stored one
+     * after the other. */
+    register<bit<64>>(PC_PRINTS) ids;
+    /* Pool of the request, and the server that answered first; 0: the slot is free. */
+    register<bit<48>>(PC_PRINTS) winners;
     SlotOf() slot_of;
+    bit<64> id = 0;
     bit<32> filter = 0;
     bit<32> at = 0;
-    bit<112> slot = 0;
+    bit<48> slot = 0;
     bool stops = false;
 
     apply {
@@ -17,9 +20,11 @@ control Filter(inout headers hdr, inout metadata md) {
             slot_of.apply(hdr.call.req_id, PC_FINGERPRINTS, at);
             hash(filter, HashAlgorithm.identity, 32w0, { hdr.call.idx }, 32w0 + PC_FILTERS);
             at = filter * PC_FINGERPRINTS + at;
-            filters.read(slot, at);
-            if (slot[111:16] != hdr.call.req_id ++ hdr.base.gaid) {
-                slot = hdr.call.req_id ++ hdr.base.gaid ++ hdr.call.sid;
+            ids.read(id, at);
+            ids.write(at, hdr.call.req_id);
+            winners.read(slot, at);
+            if (id != hdr.call.req_id || slot[47:16] != hdr.base.gaid) {
+                slot = hdr.base.gaid ++ hdr.call.sid;
             } else if (hdr.call.parts > 1) {
                 /* The server whose part came first has won, with all its parts. */
                 stops = slot[15:0] != hdr.call.sid;
@@ -29,7 +34,7 @@ control Filter(inout headers hdr, inout metadata md) {
                     slot = 0;
                 }
             }
-            filters.write(at, slot);
+            winners.write(at, slot);
             if (stops) {
                 md.counted_call.filtered = true;
                 md.fate = FATE_FILTERED;

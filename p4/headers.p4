@@ -77,7 +77,68 @@ header entry_value_t {
     bit<64> value;
 }
 
+#ifdef PC_TWO_PASSES
+/* In front of a recirculated packet: results of the first pass. */
+header pass_t {
+    bit<8> repeat_status;
+    bit<8> part;
+    bit<8> work;
+    bit<8> bank;
+    bit<1> opens;
+    bit<1> cleared;
+    bit<1> reached;
+    bit<1> waits;
+    bit<1> countless;
+    bit<1> adds;
+    bit<1> gets;
+    bit<1> unused;
+    bit<32> committed;
+    bit<32> applied_in;
+    bit<32> place;
+    bit<32> overflow;
+}
+
+/* Words of lanes or pairs that belong to the other pass. */
+header words_1_t {
+    bit<32> words;
+}
+
+header words_2_t {
+    bit<64> words;
+}
+
+header words_4_t {
+    bit<128> words;
+}
+
+header words_8_t {
+    bit<128> first;
+    bit<128> second;
+}
+
+header words_16_t {
+    bit<128> first;
+    bit<128> second;
+    bit<128> third;
+    bit<128> fourth;
+}
+
+header words_32_t {
+    bit<128> first;
+    bit<128> second;
+    bit<128> third;
+    bit<128> fourth;
+    bit<128> fifth;
+    bit<128> sixth;
+    bit<128> seventh;
+    bit<128> eighth;
+}
+#endif
+
 struct headers {
+#ifdef PC_TWO_PASSES
+    pass_t pass;
+#endif
     ethernet_t ethernet;
     ipv4_t ipv4;
     udp_t udp;
@@ -86,8 +147,23 @@ struct headers {
     call_t call;
     map_t map;
     bitmap_t bitmap;
-    lane_t[PC_LANES] lanes;
-    pair_t[PC_LANES] pairs;
+#ifdef PC_TWO_PASSES
+    /* Second pass: the first half of the lanes or pairs. */
+    words_16_t lower_16;
+    words_32_t lower_32;
+#endif
+    /* Lanes or pairs of this pass. */
+    lane_t[PC_ARRAYS] lanes;
+    pair_t[PC_ARRAYS] pairs;
+#ifdef PC_TWO_PASSES
+    /* First pass: the other lanes or pairs, in headers of so many words. */
+    words_32_t later_32;
+    words_16_t later_16;
+    words_8_t later_8;
+    words_4_t later_4;
+    words_2_t later_2;
+    words_1_t later_1;
+#endif
     entry_t entry;
     key_word_t[8] key_words;
     key_tail1_t key_tail1;
@@ -139,6 +215,14 @@ struct metadata {
     /* Parser: remaining lanes and bytes of a key. */
     bit<16> lanes_left;
     bit<16> key_left;
+#ifdef PC_TWO_PASSES
+    /* Pass of the packet: the half of the lanes that it processes; lanes left out in the first pass. Parser: remaining
+     * lanes of the half, and words of the other half. */
+    bit<1> half;
+    bit<32> left_out;
+    bit<16> half_left;
+    bit<16> words_left;
+#endif
 
     bit<8> way;
     bit<8> fate;
@@ -171,9 +255,11 @@ struct metadata {
     bit<32> slot_base;
     bit<32> slots;
     bit<32> sender_server;
+    bit<9> sender_egress;
     /* Table entry of the addressee. `addressee_server`: as `sender_server`. */
     bool known;
     bit<32> addressee_server;
+    bit<9> addressee_egress;
 
     /* Row that a frame names, counted from the element's first. */
     bit<32> row;
@@ -190,6 +276,9 @@ struct metadata {
     /* First part of a new round, whose row still holds an earlier round. */
     bool opens;
     bool cleared;
+    /* The row has parts with another tag; it has this worker's part. */
+    bool differs;
+    bool contributed;
     bool reached;
     bool waits;
     bool countless;

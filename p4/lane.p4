@@ -3,7 +3,7 @@
  * lanes.rs). A lane is a word of a row, or a pair that names its row; `mask` is its bit in bitmaps. */
 
 control Lane(inout lane_t lane, inout pair_t pair, in bit<32> mask, inout metadata md) {
-    /* Two banks: cell 2 row + bank. */
+    /* By row; then bank, and half of the lanes. */
     register<bit<32>>(PC_CELLS) cells;
     counter(PC_APPLICATIONS, CounterType.packets) added;
     counter(PC_APPLICATIONS, CounterType.packets) overflowed;
@@ -30,7 +30,7 @@ control Lane(inout lane_t lane, inout pair_t pair, in bit<32> mask, inout metada
         }
         if (touches) {
             modify.apply(value, md.op, md.para);
-            cell = (row << 1) | md.bank;
+            cell = (row << PC_CELL_BITS) | md.bank;
             cells.read(held, cell);
             if (md.opens) {
                 held = 0;

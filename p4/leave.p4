@@ -4,22 +4,6 @@
 control Leave(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {
     Strip() strip;
 
-    action by(bit<9> port) {
-        sm.egress_spec = port;
-    }
-
-    action unrouted() {
-        md.fate = FATE_UNROUTED;
-    }
-
-    /* Port of an endpoint. */
-    table ports {
-        key = { md.to: exact; }
-        actions = { by; unrouted; }
-        default_action = unrouted();
-        size = PC_ENDPOINTS;
-    }
-
     action hop(bit<9> port, bit<48> dst, bit<48> src) {
         sm.egress_spec = port;
         hdr.ethernet.dst = dst;
@@ -65,8 +49,11 @@ control Leave(inout headers hdr, inout metadata md, inout standard_metadata_t sm
         if (md.bare) {
             strip.apply(hdr, md);
         }
-        if (md.fate == FATE_FORWARD || md.fate == FATE_ADDRESSED || md.fate == FATE_TWICE || md.fate == FATE_REFLECT) {
-            ports.apply();
+        /* The look-ups at the beginning returned the ports, so that none depends on the decision. */
+        if (md.fate == FATE_FORWARD || md.fate == FATE_ADDRESSED || md.fate == FATE_TWICE) {
+            sm.egress_spec = md.addressee_egress;
+        } else if (md.fate == FATE_REFLECT) {
+            sm.egress_spec = md.sender_egress;
         }
         if (md.fate == FATE_TWICE) {
             /* By the port of the first server; and recirculated. */

@@ -19,6 +19,7 @@ control Map(inout headers hdr, inout metadata md) {
     Lane() lane_13;
     Lane() lane_14;
     Lane() lane_15;
+#if PC_ARRAYS > 16
     Lane() lane_16;
     Lane() lane_17;
     Lane() lane_18;
@@ -35,6 +36,7 @@ control Map(inout headers hdr, inout metadata md) {
     Lane() lane_29;
     Lane() lane_30;
     Lane() lane_31;
+#endif
 
     apply {
         if (md.way == WAY_READ) {
@@ -48,8 +50,12 @@ control Map(inout headers hdr, inout metadata md) {
         }
         if (md.work != WORK_NONE) {
             md.marked = hdr.bitmap.lanes;
-            md.op = hdr.map.op;
-            md.para = hdr.map.para;
+#ifdef PC_TWO_PASSES
+            md.bank = (md.bank << 1) | (bit<32>) md.half;
+            if (md.half == 1) {
+                md.marked = md.marked >> PC_ARRAYS;
+            }
+#endif
             lane_0.apply(hdr.lanes[0], hdr.pairs[0], 32w1 << 0, md);
             lane_1.apply(hdr.lanes[1], hdr.pairs[1], 32w1 << 1, md);
             lane_2.apply(hdr.lanes[2], hdr.pairs[2], 32w1 << 2, md);
@@ -66,6 +72,7 @@ control Map(inout headers hdr, inout metadata md) {
             lane_13.apply(hdr.lanes[13], hdr.pairs[13], 32w1 << 13, md);
             lane_14.apply(hdr.lanes[14], hdr.pairs[14], 32w1 << 14, md);
             lane_15.apply(hdr.lanes[15], hdr.pairs[15], 32w1 << 15, md);
+#if PC_ARRAYS > 16
             lane_16.apply(hdr.lanes[16], hdr.pairs[16], 32w1 << 16, md);
             lane_17.apply(hdr.lanes[17], hdr.pairs[17], 32w1 << 17, md);
             lane_18.apply(hdr.lanes[18], hdr.pairs[18], 32w1 << 18, md);
@@ -82,6 +89,12 @@ control Map(inout headers hdr, inout metadata md) {
             lane_29.apply(hdr.lanes[29], hdr.pairs[29], 32w1 << 29, md);
             lane_30.apply(hdr.lanes[30], hdr.pairs[30], 32w1 << 30, md);
             lane_31.apply(hdr.lanes[31], hdr.pairs[31], 32w1 << 31, md);
+#endif
+#ifdef PC_TWO_PASSES
+            if (md.half == 1) {
+                md.overflow = (md.overflow << PC_ARRAYS) | md.left_out;
+            }
+#endif
         }
     }
 }

@@ -2,17 +2,43 @@
 /* Round stage of a sum (SyncAgtr): decides which worker's part counts, before anything is added (crates/program,
  * round.rs). */
 
+/* Half of the workers of a row's round, in a register with its copy of the tag that the parts share. A tag is never 0:
+ * with 0, the half has no parts. Both halves see the same frames, so their tags are equal. */
+control RoundParts(in bit<32> worker, in bool enters, inout headers hdr, inout metadata md) {
+    register<bit<64>>(PC_ROWS) parts;
+    bit<64> held = 0;
+    bit<32> tag = 0;
+    bit<32> workers = 0;
+
+    apply {
+        parts.read(held, md.row);
+        if (!md.opens && !md.cleared) {
+            tag = held[63:32];
+            workers = held[31:0];
+        }
+        if (enters) {
+            if (tag != 0 && tag != hdr.map.tag) {
+                md.differs = true;
+            } else if ((workers & worker) != 0) {
+                md.contributed = true;
+            } else if (md.repeat_status == STATUS_NEW) {
+                tag = hdr.map.tag;
+                workers = workers | worker;
+            }
+        }
+        parts.write(md.row, tag ++ workers);
+    }
+}
+
 control Round(inout headers hdr, inout metadata md) {
     /* Open round. */
     register<bit<32>>(PC_ROWS) numbers;
-    /* Tag that its parts share, and the workers that have contributed. */
-    register<bit<96>>(PC_ROWS) parts;
+    /* Workers 0 to 31, and 32 to 63. */
+    RoundParts() low;
+    RoundParts() high;
     /* Sticky congestion mark. */
     register<bit<1>>(PC_ROWS) marks;
     bit<32> open = 0;
-    bit<96> held = 0;
-    bit<32> tag = 0;
-    bit<64> workers = 0;
     bit<64> worker = 0;
     bit<1> mark = 0;
     bool enters = false;
@@ -43,29 +69,23 @@ control Round(inout headers hdr, inout metadata md) {
                 }
             }
 
-            if (enters) {
-                parts.read(held, md.row);
-                tag = held[95:64];
-                workers = md.opens ? 0 : held[63:0];
+            if (enters || md.cleared) {
                 worker = 64w1 << (bit<8>) hdr.map.worker;
-                if (workers == 0) {
-                    tag = hdr.map.tag;
-                }
-                if (tag != hdr.map.tag) {
+                low.apply(worker[31:0], enters, hdr, md);
+                high.apply(worker[63:32], enters, hdr, md);
+            }
+            if (enters) {
+                if (md.differs) {
                     md.part = PART_DIVERTED;
                     enters = false;
-                } else if ((workers & worker) != 0) {
+                } else if (md.contributed) {
                     md.part = PART_AGAIN;
                 } else if (md.repeat_status == STATUS_NEW) {
                     md.part = PART_FIRST;
-                    workers = workers | worker;
                 } else {
                     /* The original went to the server as well. */
                     md.part = PART_DIVERTED;
                 }
-                parts.write(md.row, tag ++ workers);
-            } else if (md.cleared) {
-                parts.write(md.row, 0);
             }
 
             /* NetRPC 5.1: the mark stays with the round until it is cleared, so that a lost frame does not lose it. */

@@ -24,6 +24,7 @@ control Strip(inout headers hdr, inout metadata md) {
         hdr.lanes[13].setInvalid();
         hdr.lanes[14].setInvalid();
         hdr.lanes[15].setInvalid();
+#if PC_ARRAYS > 16
         hdr.lanes[16].setInvalid();
         hdr.lanes[17].setInvalid();
         hdr.lanes[18].setInvalid();
@@ -40,6 +41,7 @@ control Strip(inout headers hdr, inout metadata md) {
         hdr.lanes[29].setInvalid();
         hdr.lanes[30].setInvalid();
         hdr.lanes[31].setInvalid();
+#endif
         hdr.pairs[0].setInvalid();
         hdr.pairs[1].setInvalid();
         hdr.pairs[2].setInvalid();
@@ -56,6 +58,7 @@ control Strip(inout headers hdr, inout metadata md) {
         hdr.pairs[13].setInvalid();
         hdr.pairs[14].setInvalid();
         hdr.pairs[15].setInvalid();
+#if PC_ARRAYS > 16
         hdr.pairs[16].setInvalid();
         hdr.pairs[17].setInvalid();
         hdr.pairs[18].setInvalid();
@@ -72,6 +75,17 @@ control Strip(inout headers hdr, inout metadata md) {
         hdr.pairs[29].setInvalid();
         hdr.pairs[30].setInvalid();
         hdr.pairs[31].setInvalid();
+#endif
+#ifdef PC_TWO_PASSES
+        hdr.lower_16.setInvalid();
+        hdr.lower_32.setInvalid();
+        hdr.later_32.setInvalid();
+        hdr.later_16.setInvalid();
+        hdr.later_8.setInvalid();
+        hdr.later_4.setInvalid();
+        hdr.later_2.setInvalid();
+        hdr.later_1.setInvalid();
+#endif
         hdr.entry.setInvalid();
         hdr.key_words[0].setInvalid();
         hdr.key_words[1].setInvalid();

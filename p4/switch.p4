@@ -5,7 +5,8 @@
  *                                         -> map -> overflow -> emit -> leave -> counters -> egress -> packet
  *
  * One control per stage, with the names of crates/program, which is the reference; frames of calls to pools of servers
- * take the stages of call.p4. Each register array is visited once by a frame, in this order. */
+ * take the stages of call.p4. A pass visits each register array once, in this order. Profiles (constants.p4) leave out
+ * stages. */
 #include <core.p4>
 #include <v1model.p4>
 
@@ -17,6 +18,7 @@
 #include "tables.p4"
 #include "check.p4"
 #include "admit.p4"
+#ifndef PC_NO_MAP
 #include "way.p4"
 #include "generation.p4"
 #include "repeat_filter.p4"
@@ -27,6 +29,10 @@
 #include "modify.p4"
 #include "lane.p4"
 #include "map.p4"
+#include "passes.p4"
+#include "emit.p4"
+#endif
+#ifndef PC_NO_CALLS
 #include "slot.p4"
 #include "number.p4"
 #include "group.p4"
@@ -35,12 +41,13 @@
 #include "address.p4"
 #include "filter.p4"
 #include "call.p4"
-#include "emit.p4"
+#endif
 #include "strip.p4"
 #include "leave.p4"
 #include "counters.p4"
 #include "egress.p4"
 
+#ifndef PC_NO_MAP
 /* Stages of an admitted map frame. */
 control MapStages(inout headers hdr, inout metadata md) {
     Admit() admit;
@@ -55,6 +62,9 @@ control MapStages(inout headers hdr, inout metadata md) {
     Map() map;
     Overflow() overflow;
     Emit() emit;
+#ifdef PC_TWO_PASSES
+    Suspend() suspend;
+#endif
 
     apply {
         admit.apply(hdr, md);
@@ -62,6 +72,9 @@ control MapStages(inout headers hdr, inout metadata md) {
             way.apply(hdr, md);
         }
         if (md.fate == FATE_NONE) {
+#ifdef PC_TWO_PASSES
+            if (md.half == 0) {
+#endif
             generation.apply(hdr, md);
             repeat_filter.apply(hdr, md);
             round.apply(hdr, md);
@@ -69,44 +82,82 @@ control MapStages(inout headers hdr, inout metadata md) {
             ballot.apply(hdr, md);
             lock.apply(hdr, md);
             grant.apply(hdr, md);
+#ifdef PC_TWO_PASSES
+            }
+#endif
             map.apply(hdr, md);
+#ifdef PC_TWO_PASSES
+            if (md.half == 0 && (md.work == WORK_ZERO || (md.work != WORK_NONE && hdr.map.lanes > PC_ARRAYS))) {
+                suspend.apply(hdr, md);
+            } else {
+#endif
             overflow.apply(hdr, md);
             emit.apply(hdr, md);
+#ifdef PC_TWO_PASSES
+            }
+#endif
         }
     }
 }
+#endif
 
 control SwitchIngress(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {
     Tables() tables;
     Check() check;
+#ifndef PC_NO_MAP
     MapStages() map_stages;
-    CallStages() call_stages;
-    Leave() leave;
     ApplicationCounters() application_counters;
+#endif
+#ifndef PC_NO_CALLS
+    CallStages() call_stages;
     PoolCounters() pool_counters;
+#endif
+#ifdef PC_TWO_PASSES
+    Resume() resume;
+#endif
+    Leave() leave;
     ElementCounters() element_counters;
 
     apply {
+#ifdef PC_TWO_PASSES
+        resume.apply(hdr, md);
+#else
         md.second_pass = sm.instance_type == INSTANCE_RECIRCULATED;
+#endif
         if (hdr.base.isValid()) {
             tables.apply(hdr, md);
         }
         check.apply(hdr, md, sm);
         if (md.fate == FATE_NONE) {
+#ifdef PC_NO_CALLS
+            map_stages.apply(hdr, md);
+#elif defined(PC_NO_MAP)
+            call_stages.apply(hdr, md);
+#else
             if (hdr.call.isValid()) {
                 call_stages.apply(hdr, md);
             } else {
                 map_stages.apply(hdr, md);
             }
+#endif
         }
-        leave.apply(hdr, md, sm);
-        if (hdr.call.isValid()) {
-            pool_counters.apply(hdr, md);
-        } else {
+        /* A frame is sent and counted in its last pass. */
+        if (md.fate != FATE_AGAIN) {
+            leave.apply(hdr, md, sm);
+#ifdef PC_NO_CALLS
             application_counters.apply(hdr, md);
-        }
-        if (md.fate != FATE_ROUTE) {
-            element_counters.apply(hdr, md);
+#elif defined(PC_NO_MAP)
+            pool_counters.apply(hdr, md);
+#else
+            if (hdr.call.isValid()) {
+                pool_counters.apply(hdr, md);
+            } else {
+                application_counters.apply(hdr, md);
+            }
+#endif
+            if (md.fate != FATE_ROUTE) {
+                element_counters.apply(hdr, md);
+            }
         }
     }
 }

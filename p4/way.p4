@@ -21,6 +21,8 @@ control Way(inout headers hdr, inout metadata md) {
         in_rows = hdr.map.index < md.rows;
         is_keyed = md.width == PC_KEYED_WIDTH && md.rows != 0;
         md.row = md.row_base + hdr.map.index;
+        md.op = hdr.map.op;
+        md.para = hdr.map.para;
         is_of_lock = hdr.map.lanes == 0 && hdr.map.to == PC_TO_SRC
             && (((md.map_flags & PC_MAP_COUNT) != 0 && hdr.map.threshold == 1)
                 || (md.map_flags & (PC_MAP_COUNT | PC_MAP_CLEAR | PC_MAP_ADD)) == PC_MAP_CLEAR);
@@ -68,7 +70,8 @@ control Way(inout headers hdr, inout metadata md) {
                     md.part = PART_DIVERTED;
                 } else {
                     wrong_unless(in_rows && hdr.map.lanes <= PC_LANES && (bit<32>) hdr.map.lanes <= md.width
-                        && hdr.map.worker < PC_MAX_WORKERS && hdr.map.first_lane == 0 && hdr.map.threshold >= 1);
+                        && hdr.map.worker < PC_MAX_WORKERS && hdr.map.first_lane == 0 && hdr.map.threshold >= 1
+                        && hdr.map.tag != 0);
                 }
             } else if (is_of_lock) {
                 md.way = WAY_LOCK;

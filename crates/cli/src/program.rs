@@ -1,15 +1,17 @@
 //! Command `pathcall program report`: stages and registers of the switch program, their use by applications, and an
 //! estimate of the need of a hardware pipeline.
 
+mod pipeline;
+
 use std::fmt::Write;
 
 use clap::{Args, Subcommand};
 use pathcall_control::LISTEN_DEFAULT;
 use pathcall_program::Size;
-use pathcall_program::hardware::{self, PipelineLimits, Placement, RULES, TOFINO};
+use pathcall_program::hardware::{PipelinePlan, RULES, TOFINO};
 use pathcall_program::layout::{self, ARRAYS, Array, STAGES};
+use pathcall_program::pipeline::PipelineProfile;
 use pathcall_proto::v1::StatusReply;
-use pathcall_wire::KEYED_LANES;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -86,9 +88,11 @@ impl Report {
             let name = name(*element);
             // Writing to a String can't fail.
             let _ = write!(text, "stages and register arrays, {name}\n{}\n", arrays_text(size));
-            let _ = writeln!(text, "a {}-stage pipeline, {name}: an estimate", TOFINO.stages);
-            let _ = writeln!(text, "{}", pipeline_text(size, &TOFINO));
+            let _ = writeln!(text, "the whole program in a {}-stage pipeline, {name}: an estimate", TOFINO.stages);
+            let plan = PipelinePlan::of(PipelineProfile::Whole).with_size(*size);
+            let _ = writeln!(text, "{}", pipeline::plan_text(&plan, &TOFINO));
         }
+        text.push_str(&pipeline::profiles_text(&TOFINO));
         let _ = write!(text, "register memory by application\n{}\n", self.applications_text());
         text.push_str("rules of the estimate\n");
         for rule in RULES {
@@ -127,7 +131,7 @@ impl Report {
                 "element": element,
                 "arrays": ARRAYS.iter().map(|array| array_json(array, size)).collect::<Vec<_>>(),
                 "bytes": layout::bytes(size),
-                "pipeline": pipeline_json(size, &TOFINO),
+                "pipeline": pipeline::plan_json(&PipelinePlan::of(PipelineProfile::Whole).with_size(*size), &TOFINO),
             })
         });
         let applications = self.status.as_ref().map(|status| {
@@ -142,6 +146,7 @@ impl Report {
             "stages": STAGES,
             "elements": elements.collect::<Vec<_>>(),
             "applications": applications,
+            "profiles": pipeline::profiles_json(&TOFINO),
             "rules": RULES,
         })
     }
@@ -180,70 +185,5 @@ fn array_json(array: &Array, size: &Size) -> Value {
         "registers": array.registers(size),
         "bits": array.bits(),
         "visited": array.visited,
-    })
-}
-
-fn pipeline_text(size: &Size, limits: &PipelineLimits) -> String {
-    let placement = hardware::place(size, KEYED_LANES, limits);
-    let mut table = TextTable::new(["stage", "register groups", "memory", "arrays"]);
-    for (number, parts) in placement.stages.iter().enumerate() {
-        let groups: usize = parts.iter().map(|part| part.groups).sum();
-        let used: u64 = parts.iter().map(|part| part.bytes).sum();
-        let arrays = parts.iter().map(|part| match part.groups {
-            1 => part.array.to_owned(),
-            groups => format!("{} x {groups}", part.array),
-        });
-        let arrays = if parts.is_empty() { "admission tables".into() } else { arrays.collect::<Vec<_>>().join(", ") };
-        let of_stage = format!("{} of {}", memory::bytes(used), memory::bytes(limits.stage_bytes));
-        table.row([number.to_string(), format!("{groups} of {}", limits.groups), of_stage, arrays]);
-    }
-    format!("{table}{}", verdict(&placement, size, limits))
-}
-
-/// Verdict of the estimate: fits, or the changes with which it would fit.
-fn verdict(placement: &Placement, size: &Size, limits: &PipelineLimits) -> String {
-    let (stages, of) = (placement.stages.len(), limits.stages);
-    if placement.fits(limits) {
-        return format!("it fits: {stages} of {of} stages\n");
-    }
-    let mut text = String::new();
-    if stages > of {
-        let lanes = hardware::lanes_fitting(size, limits);
-        let _ = write!(text, "it does not fit: {stages} stages of {of}; ");
-        text.push_str(&match lanes {
-            0 => "nor does it fit with one lane per frame\n".to_owned(),
-            lanes => format!("it fits with {lanes} of {KEYED_LANES} lanes per frame\n"),
-        });
-    }
-    for (array, bytes) in &placement.too_large {
-        let (got, of) = (memory::bytes(*bytes), memory::bytes(limits.stage_bytes));
-        let _ = writeln!(text, "it does not fit: a register group of {array} takes {got}, a stage has {of}");
-    }
-    if !placement.too_large.is_empty() {
-        let (slots, of) = (hardware::slots_fitting(size, limits), size.slots);
-        let _ = writeln!(text, "each group fits a stage with {slots} of {of} flow slots");
-    }
-    text
-}
-
-fn pipeline_json(size: &Size, limits: &PipelineLimits) -> Value {
-    let placement = hardware::place(size, KEYED_LANES, limits);
-    let stages = placement.stages.iter().map(|parts| {
-        let part =
-            |part: &hardware::ArrayPart| json!({ "array": part.array, "groups": part.groups, "bytes": part.bytes });
-        parts.iter().map(part).collect::<Vec<_>>()
-    });
-    json!({
-        "limits": {
-            "stages": limits.stages,
-            "groups": limits.groups,
-            "stage_bytes": limits.stage_bytes,
-            "register_bits": limits.register_bits,
-        },
-        "fits": placement.fits(limits),
-        "stages": stages.collect::<Vec<_>>(),
-        "too_large": placement.too_large.iter().map(|(array, _)| array).collect::<Vec<_>>(),
-        "lanes_fitting": hardware::lanes_fitting(size, limits),
-        "slots_fitting": hardware::slots_fitting(size, limits),
     })
 }

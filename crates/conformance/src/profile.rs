@@ -1,4 +1,4 @@
-//! Hardware profile: the part of the program that a pipeline with a register array for each of 32 lanes supports.
+//! Hardware profile: the part of the program that a pipeline with a register array for each lane supports.
 //!
 //! ```text
 //! steps ─► HardwareExecution ─┬─ within the profile ─► execution
@@ -7,10 +7,13 @@
 //!
 //! A pipeline has applications of rows of at most 32 lanes, or of keys (two banks of 32), without tokens; frames have
 //! at most 32 lanes. Not supported are frames that would access an array twice: reads across banks, and results of
-//! rounds in an application of keys, whose rows have two banks to clear.
+//! rounds in an application of keys, whose rows have two banks to clear; and parts with tag 0, which no host sends. A
+//! profile of one ability refuses what needs the other.
 
+use pathcall_program::pipeline::PipelineProfile;
 use pathcall_program::{Endpoint, InstalledApplication, InstalledPool, TableChangeError};
-use pathcall_wire::{FrameKind, Instant, KEYED_LANES, KEYED_WIDTH, MapFlags, MapFrame, TokenKey};
+use pathcall_wire::clone::is_clone;
+use pathcall_wire::{Base, FrameKind, Instant, KEYED_LANES, MapFlags, MapFrame, TokenKey};
 use std::collections::BTreeMap;
 
 use crate::{ExecutionFailure, ExecutionState, ProgramExecution, ProgramOutcome};
@@ -19,6 +22,7 @@ use crate::{ExecutionFailure, ExecutionState, ProgramExecution, ProgramOutcome};
 #[derive(Debug)]
 pub struct HardwareExecution<E> {
     inner: E,
+    profile: PipelineProfile,
     /// Lanes of a row, by application.
     widths: BTreeMap<u32, u32>,
     /// Numbers of frames played and left out.
@@ -26,30 +30,50 @@ pub struct HardwareExecution<E> {
     left_out: u64,
 }
 
-/// True if a pipeline supports applications with rows of this width.
-#[must_use]
-pub const fn takes(width: u32) -> bool {
-    width as usize <= KEYED_LANES || width as usize == KEYED_WIDTH
+/// Refuses an application that the profile cannot serve.
+pub(crate) fn check_application(profile: PipelineProfile, width: u32) -> Result<(), ExecutionFailure> {
+    let what = if profile.has_map() { "lanes of a frame" } else { "lanes of a profile without map" };
+    let size = if profile.has_map() { KEYED_LANES as u64 } else { 0 };
+    match profile.takes_rows_of(width) {
+        true => Ok(()),
+        false => Err(ExecutionFailure::Refused(TableChangeError::Range { what, first: 0, end: width.into(), size })),
+    }
+}
+
+/// Refuses a pool if the profile has no calls.
+pub(crate) fn check_pool(profile: PipelineProfile) -> Result<(), ExecutionFailure> {
+    let (what, first, end, size) = ("pools of the profile", 0, 1, 0);
+    match profile.has_calls() {
+        true => Ok(()),
+        false => Err(ExecutionFailure::Refused(TableChangeError::Range { what, first, end, size })),
+    }
 }
 
 /// True if a frame exceeds the profile, in an application with rows of this width.
 #[must_use]
-pub fn is_beyond(frame: &[u8], width: u32) -> bool {
+pub fn is_beyond(profile: PipelineProfile, frame: &[u8], width: u32) -> bool {
+    if is_clone(frame) {
+        return !profile.has_calls();
+    }
+    if !profile.has_map() {
+        return Base::new_checked(frame).is_ok();
+    }
     let Ok(frame) = MapFrame::new_checked(frame) else { return false };
     let map = frame.map();
     let many = frame.lane_count() > KEYED_LANES;
     match frame.kind() {
         FrameKind::MapRead => many || !usize::from(map.first_lane()).is_multiple_of(KEYED_LANES),
         FrameKind::MapResult => map.has(MapFlags::CLEAR | MapFlags::ROUND) && width as usize > KEYED_LANES,
-        FrameKind::MapData | FrameKind::MapPairs => many,
+        FrameKind::MapData => many || map.has(MapFlags::LINEAR) && map.tag() == 0,
+        FrameKind::MapPairs => many,
         _ => false,
     }
 }
 
 impl<E: ProgramExecution> HardwareExecution<E> {
-    /// Restricts an execution to the profile.
-    pub const fn new(inner: E) -> Self {
-        Self { inner, widths: BTreeMap::new(), played: 0, left_out: 0 }
+    /// Restricts an execution to a profile.
+    pub const fn new(inner: E, profile: PipelineProfile) -> Self {
+        Self { inner, profile, widths: BTreeMap::new(), played: 0, left_out: 0 }
     }
 
     /// Numbers of frames played and left out.
@@ -61,15 +85,7 @@ impl<E: ProgramExecution> HardwareExecution<E> {
 impl<E: ProgramExecution> ProgramExecution for HardwareExecution<E> {
     fn install(&mut self, application: InstalledApplication) -> Result<(), ExecutionFailure> {
         let InstalledApplication { gaid, width, .. } = application;
-        if !takes(width) {
-            let (first, end, size) = (0, width.into(), KEYED_LANES as u64);
-            return Err(ExecutionFailure::Refused(TableChangeError::Range {
-                what: "lanes of a frame",
-                first,
-                end,
-                size,
-            }));
-        }
+        check_application(self.profile, width)?;
         self.inner.install(application)?;
         self.widths.insert(gaid, width);
         Ok(())
@@ -102,16 +118,17 @@ impl<E: ProgramExecution> ProgramExecution for HardwareExecution<E> {
     }
 
     fn install_pool(&mut self, pool: &InstalledPool) -> Result<(), ExecutionFailure> {
+        check_pool(self.profile)?;
         self.inner.install_pool(pool)
     }
 
     fn set_last_number(&mut self, last: u64) -> Result<(), ExecutionFailure> {
-        self.inner.set_last_number(last)
+        if self.profile.has_calls() { self.inner.set_last_number(last) } else { Ok(()) }
     }
 
     fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<ProgramOutcome, ExecutionFailure> {
         let gaid = MapFrame::new_checked(frame).map_or(0, |frame| frame.base().gaid());
-        if is_beyond(frame, self.widths.get(&gaid).copied().unwrap_or(0)) {
+        if is_beyond(self.profile, frame, self.widths.get(&gaid).copied().unwrap_or(0)) {
             self.left_out += 1;
             return Ok(ProgramOutcome::Drop(None));
         }
@@ -120,6 +137,11 @@ impl<E: ProgramExecution> ProgramExecution for HardwareExecution<E> {
     }
 
     fn state(&mut self) -> Result<ExecutionState, ExecutionFailure> {
-        self.inner.state()
+        let mut state = self.inner.state()?;
+        // A tag has a meaning only with the parts that share it.
+        for row in state.applications.values_mut().flat_map(|application| &mut application.rows) {
+            row.round.tag *= u32::from(row.round.workers != 0);
+        }
+        Ok(state)
     }
 }

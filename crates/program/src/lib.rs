@@ -28,6 +28,7 @@ mod lanes;
 pub mod layout;
 mod lock;
 mod map;
+pub mod pipeline;
 pub mod registers;
 mod repeat_filter;
 mod round;

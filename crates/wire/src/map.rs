@@ -13,7 +13,7 @@ mod op;
 
 use crate::base::{Base, BaseRepr};
 use crate::header::header;
-use crate::{Error, FrameKind};
+use crate::{Error, FrameKind, KEYED_LANES, KEYED_WIDTH, LINEAR_LANES};
 
 pub use op::{ForwardTarget, OpType};
 
@@ -127,6 +127,21 @@ pub const fn lane_len(flags: u16) -> usize {
     } else {
         8
     }
+}
+
+/// Whether an element that processes frames of `frame_lanes` lanes (0: no limit) takes rows of this width: at most a
+/// frame's lanes, or two banks of keys, of which a frame visits one.
+#[must_use]
+pub const fn takes_rows(frame_lanes: u32, width: u32) -> bool {
+    let takes_banks = frame_lanes as usize >= KEYED_LANES && width as usize == KEYED_WIDTH;
+    frame_lanes == 0 || width <= frame_lanes || takes_banks
+}
+
+/// Widest row of arrays of an element that processes frames of `frame_lanes` lanes (0: no limit).
+#[must_use]
+pub const fn widest_rows(frame_lanes: u32) -> u32 {
+    let most = LINEAR_LANES as u32;
+    if frame_lanes == 0 || frame_lanes > most { most } else { frame_lanes }
 }
 
 /// Number of 32-bit words in the bitmap of `lanes` lanes.

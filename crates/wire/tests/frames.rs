@@ -200,3 +200,14 @@ fn answer_entries_round_trip() {
     assert_eq!(pairs::answers(&bytes).next(), Some(answer));
     assert_eq!(pairs::answers(&bytes).count(), 1);
 }
+
+#[test]
+fn rows_of_frame_or_two_banks_of_keys_are_taken() {
+    use pathcall_wire::map::{takes_rows, widest_rows};
+    let taken = |frame_lanes| [1, 16, 17, 32, 64, 256].map(|width| takes_rows(frame_lanes, width));
+    assert_eq!(taken(0), [true; 6], "no limit");
+    assert_eq!(taken(32), [true, true, true, true, true, false]);
+    // A frame of 16 lanes has no bank of keys.
+    assert_eq!(taken(16), [true, true, false, false, false, false]);
+    assert_eq!([0, 16, 32, 256, 1024].map(widest_rows), [256, 16, 32, 256, 256]);
+}

@@ -11,6 +11,7 @@ use pathcall_p4::exec::{Execution, TableError};
 use pathcall_p4::interp::Interpreter;
 use pathcall_p4::ir::{ActionId, Match, Program, TableEntry, TableId};
 use pathcall_program::AdmissionTables;
+use pathcall_program::pipeline::PipelineProfile;
 use pathcall_wire::clone::{groups, pair};
 
 use super::names::{NameError, action, table};
@@ -26,13 +27,12 @@ enum PipelineTable {
     Own,
     Groups,
     Servers,
-    Ports,
     Members,
     Whereabouts,
 }
 
 /// Names of tables and actions in the P4 text, in the order of [`PipelineTable`].
-const TABLES: [(&str, &str); 10] = [
+const TABLES: [(&str, &str); 9] = [
     ("tables.applications", "application"),
     ("tables.pools", "pool"),
     ("tables.senders", "sender"),
@@ -40,10 +40,13 @@ const TABLES: [(&str, &str); 10] = [
     ("check.own", "NoAction"),
     ("group.groups", "pair"),
     ("address.servers", "server"),
-    ("leave.ports", "by"),
     ("members", "member"),
     ("whereabouts", "at"),
 ];
+
+/// Tables that only a profile with map has, and tables that only a profile with calls has.
+const OF_MAP: [&str; 1] = ["tables.applications"];
+const OF_CALLS: [&str; 3] = ["tables.pools", "group.groups", "address.servers"];
 
 /// Replica id of a multicast copy that makes a second pass (`RID_SECOND_PASS`).
 const SECOND_PASS: u16 = 0xffff;
@@ -59,8 +62,9 @@ type Wanted = BTreeMap<(PipelineTable, Vec<u128>), Vec<u128>>;
 /// Tables with their current entries.
 #[derive(Debug)]
 pub(super) struct PipelineTables {
-    /// Ids in the order of [`PipelineTable`]: table, action, and the width of each key in bits.
-    ids: Vec<(TableId, ActionId, Vec<u16>)>,
+    /// Ids in the order of [`PipelineTable`]: table, action, and the width of each key in bits; `None` for a table that
+    /// the profile leaves out.
+    ids: Vec<Option<(TableId, ActionId, Vec<u16>)>>,
     present: Wanted,
     /// True for inline mode: frames addressed to endpoints are processed on the path.
     inlined: bool,
@@ -72,11 +76,19 @@ pub(super) fn port(endpoint: u32) -> u16 {
 }
 
 impl PipelineTables {
-    pub(super) fn new(program: &Program, machine: &mut Interpreter, inlined: bool) -> Result<Self, NameError> {
+    pub(super) fn new(
+        program: &Program,
+        machine: &mut Interpreter,
+        inlined: bool,
+        profile: PipelineProfile,
+    ) -> Result<Self, NameError> {
         let id = |(name, of): &(&str, &str)| {
+            if !profile.has_map() && OF_MAP.contains(name) || !profile.has_calls() && OF_CALLS.contains(name) {
+                return Ok(None);
+            }
             let id = table(program, name)?;
             let widths = program.tables[id.0 as usize].keys.iter().map(|key| key.expr.ty.width()).collect();
-            Ok((id, action(program, id, of)?, widths))
+            Ok(Some((id, action(program, id, of)?, widths)))
         };
         for port in 0..PORTS {
             machine.set_group(TWICE | port, &[(port, 0), (port, SECOND_PASS)]);
@@ -94,15 +106,16 @@ impl PipelineTables {
     ) -> Result<(), TableError> {
         let wanted = wanted(installed, applications, pools, self.inlined);
         for (at, _) in self.present.iter().filter(|(at, _)| !wanted.contains_key(*at)) {
-            let (table, _, _) = self.ids[at.0 as usize];
-            machine.remove(table, &self.entry(at, &[]).keys)?;
+            if let Some((table, entry)) = self.entry(at, &[]) {
+                machine.remove(table, &entry.keys)?;
+            }
         }
         for (at, args) in &wanted {
-            let (table, _, _) = self.ids[at.0 as usize];
+            let Some((table, entry)) = self.entry(at, args) else { continue };
             match self.present.get(at) {
                 Some(before) if before == args => {}
-                Some(_) => machine.modify(table, &self.entry(at, args))?,
-                None => machine.insert(table, &self.entry(at, args))?,
+                Some(_) => machine.modify(table, &entry)?,
+                None => machine.insert(table, &entry)?,
             }
         }
         self.present = wanted;
@@ -113,10 +126,11 @@ impl PipelineTables {
         Ok(())
     }
 
-    fn entry(&self, (of, keys): &(PipelineTable, Vec<u128>), args: &[u128]) -> TableEntry {
-        let (_, action, widths) = &self.ids[*of as usize];
+    /// Entry with its table, if the profile has the table.
+    fn entry(&self, (of, keys): &(PipelineTable, Vec<u128>), args: &[u128]) -> Option<(TableId, TableEntry)> {
+        let (table, action, widths) = self.ids[*of as usize].as_ref()?;
         let keys = keys.iter().zip(widths).map(|(&value, &prefix_bits)| Match { value, prefix_bits });
-        TableEntry { keys: keys.collect(), action: *action, args: args.to_vec() }
+        Some((*table, TableEntry { keys: keys.collect(), action: *action, args: args.to_vec() }))
     }
 }
 
@@ -144,11 +158,9 @@ fn wanted(installed: &AdmissionTables, applications: &Indices, pools: &Indices, 
         }
         for (server, sid) in pool.servers.iter().zip(0..) {
             if let Some(endpoint) = installed.endpoint(*server).filter(|endpoint| endpoint.gaid == pool.gaid) {
-                want(
-                    PipelineTable::Servers,
-                    &[pool.gaid, sid],
-                    &[endpoint.endpoint, endpoint.incarnation].map(u64::from),
-                );
+                let egress = port(endpoint.endpoint).into();
+                let args = [endpoint.endpoint, endpoint.incarnation, egress].map(u64::from);
+                want(PipelineTable::Servers, &[pool.gaid, sid], &args);
             }
         }
     }
@@ -159,10 +171,10 @@ fn wanted(installed: &AdmissionTables, applications: &Indices, pools: &Indices, 
         let at = address(e.endpoint);
         let (ip, udp) = (u64::from(u32::from(*at.ip())), u64::from(at.port()));
         let [e_incarnation, e_base, e_slots] = [e.incarnation, e.slot_base, e.slots].map(u64::from);
-        want(PipelineTable::Senders, &[e.gaid, e.endpoint], &[e_incarnation, e_base, e_slots, server]);
-        let met = if inlined { [server, ip, udp] } else { [server, 0, 0] };
+        let egress = port(e.endpoint).into();
+        want(PipelineTable::Senders, &[e.gaid, e.endpoint], &[e_incarnation, e_base, e_slots, server, egress]);
+        let met = if inlined { [server, ip, udp, egress] } else { [server, 0, 0, egress] };
         want(PipelineTable::Addressees, &[e.gaid, e.endpoint], &met);
-        want(PipelineTable::Ports, &[e.endpoint], &[port(e.endpoint).into()]);
         want(PipelineTable::Whereabouts, &[e.endpoint], &[station(*at.ip()), station(*ELEMENT.ip()), ip, udp]);
     }
     wanted

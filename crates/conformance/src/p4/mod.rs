@@ -20,11 +20,12 @@ use std::net::SocketAddrV4;
 
 use pathcall_p4::exec::{Execution as _, Output};
 use pathcall_p4::interp::Interpreter;
+use pathcall_program::pipeline::PipelineProfile;
 use pathcall_program::{
-    CloneSize, Endpoint, FrameDropReason, InstalledApplication, InstalledPool, Size, SwitchProgram, TableChangeError,
+    CloneSize, Endpoint, FrameDropReason, InstalledApplication, InstalledPool, Size, SwitchProgram,
 };
 use pathcall_wire::clone::ServerReport;
-use pathcall_wire::{Base, Instant, KEYED_LANES, MapFrame};
+use pathcall_wire::{Base, Instant, MapFrame};
 
 use crate::state::PoolRegisters;
 use crate::{ApplicationState, ExecutionFailure, ExecutionState, ProgramExecution, ProgramOutcome};
@@ -48,6 +49,7 @@ pub struct Pipeline {
     tables: PipelineTables,
     installed: SwitchProgram,
     clones: CloneSize,
+    profile: PipelineProfile,
     /// True for inline mode: frames are addressed to endpoints where possible.
     inlined: bool,
     applications: Indices,
@@ -84,24 +86,26 @@ pub enum PipelineError {
 }
 
 impl Pipeline {
-    /// Pipeline with this program, which is built for `size`, and empty tables. `inlined` selects inline mode: frames
-    /// are addressed to the endpoints that they name, and processed on the path.
+    /// Pipeline with this program, which is built for this profile and these sizes, and empty tables. `inlined` selects
+    /// inline mode: frames are addressed to the endpoints that they name, and processed on the path.
     ///
     /// # Errors
     /// If the program does not fit.
     pub fn new(
         program: &pathcall_p4::ir::Program,
+        profile: PipelineProfile,
         size: Size,
         clones: CloneSize,
         inlined: bool,
     ) -> Result<Self, PipelineError> {
         let mut machine = Interpreter::new(program)?;
         let mut pipeline = Self {
-            memory: ProgramRegisters::new(program)?,
-            tables: PipelineTables::new(program, &mut machine, inlined)?,
+            memory: ProgramRegisters::new(program, profile)?,
+            tables: PipelineTables::new(program, &mut machine, inlined, profile)?,
             machine,
             installed: SwitchProgram::with_clones(size, clones, pathcall_program::RepeatFilterProfile::FullSequence),
             clones,
+            profile,
             inlined,
             applications: Indices::new(),
             pools: Indices::new(),
@@ -197,15 +201,7 @@ const DROPS: [FrameDropReason; 8] = [
 impl ProgramExecution for Pipeline {
     fn install(&mut self, application: InstalledApplication) -> Result<(), ExecutionFailure> {
         let InstalledApplication { gaid, width, .. } = application;
-        if !crate::profile::takes(width) {
-            let (first, end, size) = (0, width.into(), KEYED_LANES as u64);
-            return Err(ExecutionFailure::Refused(TableChangeError::Range {
-                what: "lanes of a frame",
-                first,
-                end,
-                size,
-            }));
-        }
+        crate::profile::check_application(self.profile, width)?;
         let before = self.installed.tables().applications().map(|(a, _, _)| a).find(|a| a.gaid == gaid);
         self.installed.install(application)?;
         if before.is_none() {
@@ -265,6 +261,7 @@ impl ProgramExecution for Pipeline {
     }
 
     fn install_pool(&mut self, pool: &InstalledPool) -> Result<(), ExecutionFailure> {
+        crate::profile::check_pool(self.profile)?;
         let find = |installed: &SwitchProgram| {
             installed.tables().pools().map(|(pool, _, _)| pool).find(|known| known.gaid == pool.gaid).cloned()
         };

@@ -3,6 +3,7 @@
 use pathcall_p4::exec::Execution;
 use pathcall_p4::interp::Interpreter;
 use pathcall_p4::ir::{ActionId, CounterId, Program, RegisterId, TableId};
+use pathcall_wire::KEYED_WIDTH;
 
 /// Name that the program lacks, or has more than once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,18 +46,19 @@ fn register(program: &Program, name: &str) -> Result<RegisterId, NameError> {
     one("registers", name, program.registers.iter().map(|register| &*register.name)).map(RegisterId)
 }
 
-/// Register arrays of the program.
+/// Register arrays of *map*.
 #[derive(Debug)]
-pub(super) struct Registers {
+pub(super) struct MapRegisters {
+    /// Open and committed generation; open generation and version.
     pub(super) opens: RegisterId,
-    pub(super) commits: RegisterId,
     pub(super) versions: RegisterId,
     pub(super) seqs: RegisterId,
     pub(super) generations: RegisterId,
     /// Array of flip bits, in a program with flip bits only.
     pub(super) flips: Option<RegisterId>,
     pub(super) numbers: RegisterId,
-    pub(super) parts: RegisterId,
+    /// Tag and workers 0 to 31; tag and workers 32 to 63.
+    pub(super) parts: [RegisterId; 2],
     pub(super) marks: RegisterId,
     pub(super) counts: RegisterId,
     pub(super) holders: RegisterId,
@@ -66,39 +68,62 @@ pub(super) struct Registers {
     pub(super) grants: RegisterId,
     pub(super) lanes: Vec<RegisterId>,
     pub(super) overflows: RegisterId,
-    pub(super) call_numbers: RegisterId,
-    pub(super) loads: RegisterId,
-    pub(super) shadows: RegisterId,
-    pub(super) requests: RegisterId,
-    pub(super) filters: RegisterId,
 }
 
-impl Registers {
-    pub(super) fn new(program: &Program) -> Result<Self, NameError> {
+/// Register arrays of calls.
+#[derive(Debug)]
+pub(super) struct CallRegisters {
+    pub(super) numbers: RegisterId,
+    pub(super) loads: RegisterId,
+    pub(super) shadows: RegisterId,
+    pub(super) request_ids: RegisterId,
+    pub(super) decisions: RegisterId,
+    pub(super) filter_ids: RegisterId,
+    pub(super) winners: RegisterId,
+}
+
+impl MapRegisters {
+    pub(super) fn new(program: &Program, lane_arrays: usize) -> Result<Self, NameError> {
         let of = |name: &str| register(program, name);
         Ok(Self {
             opens: of("generation.opens")?,
-            commits: of("generation.commits")?,
             versions: of("generation.versions")?,
             seqs: of("repeat_filter.seqs")?,
             generations: of("repeat_filter.generations")?,
             flips: of("repeat_filter.flips").ok(),
             numbers: of("round.numbers")?,
-            parts: of("round.parts")?,
+            parts: [of("round.low.parts")?, of("round.high.parts")?],
             marks: of("round.marks")?,
             counts: of("count.counts")?,
             holders: of("ballot.holders")?,
-            words: (0..8).map(|word| of(&format!("ballot.word_{word}.words"))).collect::<Result<_, _>>()?,
+            words: (0..4).map(|words| of(&format!("ballot.words_{words}.words"))).collect::<Result<_, _>>()?,
             ballot_states: of("ballot.standings")?,
             locks: of("lock.locks")?,
             grants: of("grant.grants")?,
-            lanes: (0..32).map(|lane| of(&format!("map.lane_{lane}.cells"))).collect::<Result<_, _>>()?,
+            lanes: (0..lane_arrays).map(|lane| of(&format!("map.lane_{lane}.cells"))).collect::<Result<_, _>>()?,
             overflows: of("overflow.marks")?,
-            call_numbers: of("number.numbers")?,
+        })
+    }
+
+    /// Lane array and cell of a lane in a row: by row, bank, and half of the lanes if a half has its own pass.
+    pub(super) fn cell(&self, row: u32, lane: usize) -> (RegisterId, u32) {
+        let arrays = self.lanes.len();
+        let cells = KEYED_WIDTH / arrays;
+        (self.lanes[lane % arrays], row * cells as u32 + (lane / arrays) as u32)
+    }
+}
+
+impl CallRegisters {
+    pub(super) fn new(program: &Program) -> Result<Self, NameError> {
+        let of = |name: &str| register(program, name);
+        Ok(Self {
+            numbers: of("number.numbers")?,
             loads: of("load.loads")?,
             shadows: of("load.shadows")?,
-            requests: of("requests.requests")?,
-            filters: of("filter.filters")?,
+            request_ids: of("requests.ids")?,
+            decisions: of("requests.decisions")?,
+            filter_ids: of("filter.ids")?,
+            winners: of("filter.winners")?,
         })
     }
 }

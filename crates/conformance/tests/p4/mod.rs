@@ -3,9 +3,11 @@
 //! The text is compiled and run by this project's own compiler and interpreter, without a P4 toolchain. `FRAMES=n` sets
 //! the number of random frames.
 
+mod dependencies;
 mod headers;
 mod packets;
 mod planted_mistakes;
+mod profiles;
 mod stages;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +17,7 @@ use pathcall_conformance::generate::{CLONES, GeneratorOptions, SIZE};
 use pathcall_conformance::p4::Pipeline;
 use pathcall_conformance::{Difference, HardwareExecution, ProgramExecution, ProgramStep, campaign, differ};
 use pathcall_p4::{DiagnosticReport, Sources, ir};
+use pathcall_program::pipeline::PipelineProfile;
 use pathcall_program::{RepeatFilterProfile, Size, SwitchProgram};
 
 /// Default number of random frames.
@@ -49,12 +52,25 @@ fn program() -> ir::Program {
 }
 
 fn pipeline(program: &ir::Program, size: Size, inlined: bool) -> HardwareExecution<Pipeline> {
-    let pipeline = Pipeline::new(program, size, CLONES, inlined).unwrap_or_else(|unfit| panic!("{unfit}"));
-    HardwareExecution::new(pipeline)
+    pipeline_of(PipelineProfile::Whole, program, size, inlined)
+}
+
+fn pipeline_of(
+    profile: PipelineProfile,
+    program: &ir::Program,
+    size: Size,
+    inlined: bool,
+) -> HardwareExecution<Pipeline> {
+    let pipeline = Pipeline::new(program, profile, size, CLONES, inlined).unwrap_or_else(|unfit| panic!("{unfit}"));
+    HardwareExecution::new(pipeline, profile)
 }
 
 fn reference(size: Size) -> HardwareExecution<SwitchProgram> {
-    HardwareExecution::new(pathcall_conformance::program(size))
+    reference_of(PipelineProfile::Whole, size)
+}
+
+fn reference_of(profile: PipelineProfile, size: Size) -> HardwareExecution<SwitchProgram> {
+    HardwareExecution::new(pathcall_conformance::program(size), profile)
 }
 
 /// Options for random frames within the hardware profile.
@@ -115,7 +131,8 @@ fn inline_pipeline_matches_reference_on_random_frames() {
 #[test]
 fn flip_bit_pipeline_matches_reference_on_random_frames() {
     let flipping = compiled(&folder(), &["PC_FLIP_BIT"]).unwrap_or_else(|wrong| panic!("{wrong}"));
-    let mut theirs = HardwareExecution::new(SwitchProgram::with_clones(SIZE, CLONES, RepeatFilterProfile::FlipBit));
+    let flips = SwitchProgram::with_clones(SIZE, CLONES, RepeatFilterProfile::FlipBit);
+    let mut theirs = HardwareExecution::new(flips, PipelineProfile::Whole);
     agree(campaign(&mut theirs, &mut pipeline(&flipping, SIZE, false), 200, frames() / 4, options()));
     // The comparison notices the missing sequence numbers.
     let found = campaign(&mut reference(SIZE), &mut pipeline(&flipping, SIZE, false), 1, frames(), options());
@@ -124,14 +141,21 @@ fn flip_bit_pipeline_matches_reference_on_random_frames() {
 
 #[test]
 fn pipeline_matches_reference_on_corpus() {
-    let program = program();
+    let whole = replay_corpus(PipelineProfile::Whole, &program());
+    assert!(whole.len() >= 6, "{whole:?}");
+}
+
+/// Replays the corpus; returns the names of the files that are within the profile as a whole.
+fn replay_corpus(profile: PipelineProfile, program: &ir::Program) -> Vec<String> {
+    let reference = |size| reference_of(profile, size);
+    let pipeline = |size| pipeline_of(profile, program, size, false);
     let mut whole = Vec::new();
     for (name, case) in corpus() {
-        let (mut theirs, mut ours) = (reference(case.memory), pipeline(&program, case.memory, false));
+        let (mut theirs, mut ours) = (reference(case.memory), pipeline(case.memory));
         differ(&mut theirs, &mut ours, &steps(&case)).unwrap_or_else(|found| panic!("{name}: {found}"));
         // Only files without steps beyond the profile are replayed with their effects.
         let takes = |line: &CorpusLine| match line {
-            CorpusLine::Step { step: step @ ProgramStep::Install(_), effect } => {
+            CorpusLine::Step { step: step @ (ProgramStep::Install(_) | ProgramStep::InstallPool(_)), effect } => {
                 let mut probe = reference(case.memory);
                 let got = step.apply(pathcall_wire::Instant(1), &mut probe).expect("the reference has no failures");
                 got.agrees(effect) || *effect != pathcall_conformance::StepEffect::Changed
@@ -139,18 +163,19 @@ fn pipeline_matches_reference_on_corpus() {
             _ => true,
         };
         if theirs.frames().1 == 0 && case.lines.iter().all(takes) {
-            let mut ours = pipeline(&program, case.memory, false);
+            let mut ours = pipeline(case.memory);
             case.replay(&mut ours).unwrap_or_else(|mismatch| panic!("{name}: {mismatch}"));
             whole.push(name);
         }
     }
-    println!("whole files: {whole:?}");
-    assert!(whole.len() >= 6, "{whole:?}");
+    println!("{}: whole files: {whole:?}", profile.name());
+    whole
 }
 
 #[test]
 fn pipeline_refuses_application_beyond_profile() {
-    let mut ours = Pipeline::new(&program(), SIZE, CLONES, false).unwrap_or_else(|unfit| panic!("{unfit}"));
+    let mut ours = Pipeline::new(&program(), PipelineProfile::Whole, SIZE, CLONES, false)
+        .unwrap_or_else(|unfit| panic!("{unfit}"));
     let wide = pathcall_program::InstalledApplication {
         gaid: 1,
         epoch: 1,
