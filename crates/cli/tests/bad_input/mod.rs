@@ -255,6 +255,7 @@ impl MaliciousMember {
             incarnation: Self::INCARNATION,
             flows: 4,
             method: method.path.into(),
+            ..JoinRequest::default()
         };
         let mut peer = PeerClient::connect(server.uri()).await.expect("connection to the service");
         let mut membership = peer.join(request).await.expect("admitted").into_inner();

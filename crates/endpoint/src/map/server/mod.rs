@@ -319,7 +319,7 @@ impl MapServer {
     /// Notice of new terms for a caller, once; `member` has its slots under these terms. `None` if the caller is no
     /// member or the terms have changed again.
     pub fn take_epoch_change(&mut self, member: Member) -> Option<EpochChange> {
-        if member.terms != self.shared.terms {
+        if member.terms != self.shared.terms || self.is_absent(member.endpoint) {
             return None;
         }
         let config = &self.shared.config;

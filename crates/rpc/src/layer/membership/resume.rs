@@ -34,7 +34,14 @@ impl JoiningCaller {
         secret: SessionId,
     ) -> Result<(Joined, Option<EpochChange>), Status> {
         let resumed = active.handle.resume(member, may, self.address, secret, self.request.known_epoch).await;
-        let resumed = resumed.map_err(|error| status::of_join(&error))?.ok_or_else(|| unknown_member(owned))?;
+        let (endpoint, incarnation) = (member.endpoint, member.incarnation);
+        let Some(resumed) = resumed.map_err(|error| status::of_join(&error))? else {
+            // The terms may have changed meanwhile: then the caller asks again.
+            return Err(match active.handle.may_resume(endpoint, incarnation, secret) {
+                true => Status::unavailable("the server's terms have changed meanwhile"),
+                false => unknown_member(owned),
+            });
+        };
         Ok((resumed.joined, Some(resumed.change)))
     }
 }

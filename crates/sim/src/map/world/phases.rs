@@ -52,16 +52,16 @@ fn sequential_time(scenario: &Scenario) -> Duration {
         let rows = moves.filter_map(|change| change.memory).chain(scenario.applications[index].memory);
         rows.map(|memory| memory.rows).min().unwrap_or(SOFTWARE_ROWS)
     };
-    let of = |(index, application): (usize, _)| move |caller| rounds(application, fewest(index), caller);
-    let all = scenario
-        .applications
-        .iter()
-        .enumerate()
-        .flat_map(|(index, application)| application.callers.iter().map(of((index, application))));
     let way = |wire: &WireSpec| wire.delay + wire.jitter;
     let changed = scenario.wire_changes.iter().map(|change| way(&change.wire));
-    let longest = u32::try_from(all.max().unwrap_or(0)).unwrap_or(u32::MAX);
-    changed.fold(way(&scenario.wire), Duration::max).saturating_mul(WAYS).saturating_mul(longest)
+    let ways = changed.fold(way(&scenario.wire), Duration::max).saturating_mul(WAYS);
+    let time = |(index, application): (usize, &ApplicationPlan)| {
+        // An answer may wait for the sync in progress, and for the next one.
+        let wait = ways + application.store.map_or(Duration::ZERO, |store| store.sync_max) * 2;
+        let calls = application.callers.iter().map(|caller| rounds(application, fewest(index), caller)).max();
+        wait.saturating_mul(u32::try_from(calls.unwrap_or(0)).unwrap_or(u32::MAX))
+    };
+    scenario.applications.iter().enumerate().map(time).max().unwrap_or_default()
 }
 
 /// Most sums of one gradient: weights, blocks, counts, blocks.

@@ -161,8 +161,11 @@ impl MapServer {
             return None;
         }
         state.told.clear();
-        let change = self.take_epoch_change(member)?;
+        if member.terms != self.shared.terms {
+            return None;
+        }
         self.durable.absent.remove(&member.endpoint);
+        let change = self.take_epoch_change(member)?;
         let config = &self.shared.config;
         let joined = Joined {
             worker: 0,
@@ -180,6 +183,11 @@ impl MapServer {
     pub fn may_resume(&self, endpoint: u32, incarnation: u32, secret: &ResumeSecret) -> bool {
         let known = |state: &MemberState| state.member.incarnation == incarnation && state.secret == *secret;
         self.durable.absent.contains_key(&endpoint) && self.shared.members.get(&endpoint).is_some_and(known)
+    }
+
+    /// Whether a member has not resumed yet. It has no stream on which it could be told anything.
+    pub(super) fn is_absent(&self, endpoint: u32) -> bool {
+        self.durable.absent.contains_key(&endpoint)
     }
 
     /// Current epoch.
