@@ -5,6 +5,8 @@
 //! then a time without faults, in which everything must finish
 //! ```
 
+mod clients;
+
 use std::collections::BTreeMap;
 
 use apps_load::Random;
@@ -15,8 +17,10 @@ use paxos::pb;
 use paxos::store::Registers;
 use prost::Message as _;
 
+use clients::Client;
+
 use crate::counting::{Caster, Counters};
-use crate::history::{History, Operation};
+use crate::history::History;
 
 const FAULTS_END: u64 = 6_000;
 const END: u64 = 60_000;
@@ -87,13 +91,6 @@ struct Host {
     checkpoint: Slot,
     /// Clients that wait here, with the number of their command.
     waiting: BTreeMap<u64, u64>,
-}
-
-struct Client {
-    number: u64,
-    attempt: u32,
-    left: u32,
-    target: ReplicaId,
 }
 
 /// Run of a seed.
@@ -263,14 +260,7 @@ impl Simulation {
             Event::Election { to, contacts } => self.election(to, contacts),
             Event::Call { client } => self.call(client),
             Event::Answered { client, number, outcome } => self.answered(client, number, outcome),
-            Event::GiveUp { client, number, attempt } => {
-                let this = &mut self.clients[client as usize];
-                if (this.number, this.attempt) == (number, attempt) {
-                    this.attempt += 1;
-                    this.target = self.random.below(self.hosts.len() as u64) as ReplicaId;
-                    self.send_call(client);
-                }
-            }
+            Event::GiveUp { client, number, attempt } => self.give_up(client, number, attempt),
             Event::Crash { id } => self.hosts[usize::from(id)].replica = None,
             Event::Restart { id } => {
                 if self.hosts[usize::from(id)].replica.is_none() {
@@ -418,54 +408,6 @@ impl Simulation {
             host.checkpoint = slot;
             let state = host.registers.snapshot().into();
             self.input(id, Input::Checkpoint { upto: slot, state });
-        }
-    }
-
-    /// Begins the next operation of a client.
-    fn call(&mut self, client: u64) {
-        let (write, key, called) = (self.random.happens(0.6), self.random.below(KEYS), self.now);
-        let this = &mut self.clients[client as usize];
-        (this.number, this.attempt) = (this.number + 1, 0);
-        let value = write.then(|| format!("{client}/{}", this.number).into_bytes());
-        let command = pb::Command { client, number: this.number, key: vec![key as u8], value };
-        self.history.operations.push(Operation { command, called, answered: None });
-        self.send_call(client);
-    }
-
-    fn send_call(&mut self, client: u64) {
-        let Client { number, attempt, target, .. } = self.clients[client as usize];
-        self.after(CLIENT_TIMEOUT, Event::GiveUp { client, number, attempt });
-        let called = self.history.operations.iter().rev().find(|operation| operation.command.client == client);
-        let command = called.expect("an operation").command.clone();
-        let host = &mut self.hosts[usize::from(target)];
-        let Some(replica) = &mut host.replica else { return };
-        let mut effects = Effects::default();
-        let value = Value::Command(command.encode_to_vec().into());
-        match replica.propose(value, &mut effects) {
-            Ok(()) => drop(host.waiting.insert(client, number)),
-            Err(paxos::consensus::ProposalRefusal::NotLeader(Some(leader))) => {
-                self.clients[client as usize].target = leader;
-            }
-            Err(_) => {}
-        }
-        self.finish(target, effects);
-    }
-
-    fn answered(&mut self, client: u64, number: u64, outcome: pb::Outcome) {
-        let now = self.now;
-        let this = &mut self.clients[client as usize];
-        if this.number != number || this.left == 0 {
-            return;
-        }
-        let operation = self.history.operations.iter_mut().rev().find(|operation| operation.command.client == client);
-        operation.expect("an operation").answered = Some((now, outcome));
-        this.left -= 1;
-        if this.left > 0 {
-            let pause = self.random.below(60);
-            self.after(pause, Event::Call { client });
-        } else {
-            // Its time-outs do not matter any more.
-            self.clients[client as usize].number += 1;
         }
     }
 }

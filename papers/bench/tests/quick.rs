@@ -289,6 +289,26 @@ fn figures_without_handlers_have_rows() {
     }
 }
 
+/// As root; without etcd there are no rows beside it.
+#[test]
+fn paxos_is_compared_with_plain_grpc_and_etcd() {
+    let out = directory("paxos");
+    let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "netrpc-fig7"], &out);
+    assert!(done, "{stderr}");
+    if !pathcall_testbed::root_tests("paxos_is_compared_with_plain_grpc_and_etcd") {
+        assert!(stderr.contains("netrpc-fig7: not made: "), "{stderr}");
+        return;
+    }
+    let without_etcd = stderr.contains("netrpc-fig7: no rows beside etcd");
+    for peer in ["plain gRPC", "etcd, three members"].into_iter().take(if without_etcd { 1 } else { 2 }) {
+        for case in ["user-space element, disk in memory, p99", "no element, on disk, 32 clients"] {
+            let row = |line: &str| line.starts_with(&format!("| {case} ")) && line.contains(&format!("| {peer} "));
+            assert!(stdout.lines().any(row), "{case} beside {peer}: {stdout}");
+        }
+    }
+    assert!(out.join("figures/netrpc-fig7-over-rate-memory.svg").is_file());
+}
+
 /// As root, with the stores installed; each missing one is reported.
 #[test]
 fn locks_counts_and_ballots_are_compared_with_stores() {
