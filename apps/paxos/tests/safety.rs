@@ -5,7 +5,7 @@ use paxos::consensus::Mutant;
 use crate::simulator::Simulation;
 
 /// Seeds of a test run; `PAXOS_SEEDS` asks for more.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 200;
 /// Seeds within which a planted mistake is found.
 const SEEDS_OF_MUTANT: u64 = 1_000;
 

@@ -10,10 +10,10 @@
 //!
 //! - in the network (NetRPC §6.3): the acceptor *casts* its vote, and hears of a majority ([`Effects::casts`],
 //!   [`Input::Counted`]);
-//! - by messages: the acceptor sends its vote to all learners, and each [`learner`] counts.
+//! - by messages: the acceptor sends its vote to all learners, and each learner counts.
 //!
 //! Both ways count alone; a vote of one is never added to a vote of the other. The network is only asked while the
-//! leader knows that its counters are free: see [`counters`].
+//! leader knows that its counters are free (`counters.rs`).
 
 mod acceptor;
 mod counters;
