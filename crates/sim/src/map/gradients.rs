@@ -43,12 +43,7 @@ impl Gradients {
     }
 
     /// What follows this outcome.
-    pub(super) fn next(
-        &mut self,
-        id: CallId,
-        outcome: Result<Output, CallError>,
-        effects: &mut Effects,
-    ) -> NextSum {
+    pub(super) fn next(&mut self, id: CallId, outcome: Result<Output, CallError>, effects: &mut Effects) -> NextSum {
         let (Some((_, sum, _)), Ok(Output::Sums(sums))) = (self.sum.as_mut().filter(|(of, ..)| *of == id), &outcome)
         else {
             return NextSum::Done(outcome);

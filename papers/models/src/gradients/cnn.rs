@@ -38,7 +38,8 @@ impl Cnn {
             for cell in 0..MAP {
                 let corner = cell / POOLED * 2 * CONVOLVED + cell % POOLED * 2;
                 let four = [corner, corner + 1, corner + CONVOLVED, corner + CONVOLVED + 1];
-                let best = four.into_iter().fold(corner, |best, at| if convolved[at] > convolved[best] { at } else { best });
+                let best =
+                    four.into_iter().fold(corner, |best, at| if convolved[at] > convolved[best] { at } else { best });
                 features[filter * MAP + cell] = convolved[best].max(0.0);
                 from[filter * MAP + cell] = best as u16;
             }
@@ -63,7 +64,8 @@ impl Network for Cnn {
         let (mut features, mut from) = ([0.0f32; FEATURES], [0u16; FEATURES]);
         self.features(image, &mut features, &mut from);
         let mut scores = [0.0f32; CLASSES];
-        for (class, (score, weights)) in scores.iter_mut().zip(self.0[KERNELS..DENSE].chunks_exact(FEATURES)).enumerate()
+        for (class, (score, weights)) in
+            scores.iter_mut().zip(self.0[KERNELS..DENSE].chunks_exact(FEATURES)).enumerate()
         {
             let mut sums = [0.0f32; 8];
             for (weights, features) in weights.as_chunks::<8>().0.iter().zip(features.as_chunks::<8>().0) {

@@ -7,8 +7,8 @@ use pathcall_program::Size;
 use pathcall_wire::{Instant, TokenKey};
 
 use super::application;
-use super::gradient;
 use super::faults::FaultPlan;
+use super::gradient;
 use super::{ApplicationPlan, MemoryMove, OwnerCrash, ProcessCrash, Purpose, RegisterRange, Scenario, StepWork};
 use crate::map::StorePlan;
 use crate::random::Random;
