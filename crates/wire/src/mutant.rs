@@ -57,8 +57,6 @@ mutants! {
     map {
         /// An owner with a store acknowledges before the store has the change.
         AckBeforePersist,
-        /// The store of an owner has no frames of committed generations.
-        CommittedFramesNotStored,
         /// An owner that takes over forgets which notices a caller has not confirmed.
         NoticeForgotten,
         /// A snapshot of an owner has no repeat filters.

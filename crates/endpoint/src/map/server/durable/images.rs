@@ -111,8 +111,7 @@ impl MapServer {
     }
 
     fn write_committed(&self, writer: &mut RecordWriter) {
-        let stored = |_: &_| !mutant::on(Mutant::CommittedFramesNotStored);
-        for (endpoint, applied) in self.keyed.committed_frames().filter(stored) {
+        for (endpoint, applied) in self.keyed.committed_frames() {
             writer.number(COMMITTED);
             writer.number(*endpoint);
             write_applied(applied, writer);
