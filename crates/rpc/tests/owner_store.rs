@@ -17,6 +17,8 @@ use tonic::Code;
 
 /// Environment of a server's process: directory of the store, and address.
 const DIRECTORY: &str = "PATHCALL_TEST_STORE";
+/// Address of etcd, if the store is there.
+const ETCD: &str = "PATHCALL_TEST_ETCD";
 const ADDRESS: &str = "PATHCALL_TEST_ADDRESS";
 const READY: &str = "the server is ready";
 
@@ -28,10 +30,11 @@ struct ServerProcess {
 
 impl ServerProcess {
     /// Starts a server, or a standby if another one is the owner.
-    fn start(directory: &Path, address: SocketAddr) -> Self {
+    fn start(directory: &Path, address: SocketAddr, etcd: Option<&str>) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("the path of this test"));
         command.args(["--exact", "owner_store::server_process", "--ignored", "--nocapture"]);
         command.env(DIRECTORY, directory).env(ADDRESS, address.to_string());
+        command.envs(etcd.map(|etcd| (ETCD, etcd)));
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("starts");
         let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
         let (sender, ready) = tokio::sync::oneshot::channel();
@@ -64,7 +67,11 @@ impl Drop for ServerProcess {
 #[ignore = "a server for the other tests"]
 async fn server_process() {
     let (Ok(directory), Ok(address)) = (std::env::var(DIRECTORY), std::env::var(ADDRESS)) else { return };
-    let layer = Layer::builder(&PATHCALL).store(OwnerStore::directory(directory)).build().await.expect("builds");
+    let store = match std::env::var(ETCD) {
+        Ok(etcd) => OwnerStore::etcd([etcd], "pathcall-test"),
+        Err(_) => OwnerStore::directory(directory),
+    };
+    let layer = Layer::builder(&PATHCALL).store(store).build().await.expect("builds");
     let _server = TestServer::start_at(layer, address.parse().expect("an address")).await;
     println!("{READY}");
     std::future::pending::<()>().await;
@@ -91,15 +98,14 @@ async fn value(channel: &Channel, key: &str) -> i64 {
 }
 
 /// Owners are killed twice during additions. All calls complete, and each addition counts once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn standby_takes_over_and_sums_are_exact() {
+async fn kill_owners(etcd: Option<&str>) {
     const CALLERS: usize = 3;
     const CALLS: usize = 120;
     let directory = tempfile::tempdir().expect("a folder");
     let address = own_address();
-    let mut owner = ServerProcess::start(directory.path(), address);
+    let mut owner = ServerProcess::start(directory.path(), address, etcd);
     owner.ready().await;
-    let mut standby = ServerProcess::start(directory.path(), address);
+    let mut standby = ServerProcess::start(directory.path(), address, etcd);
     let long = "key that no frame can carry ".repeat(20);
     let done = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let mut callers = JoinSet::new();
@@ -126,7 +132,7 @@ async fn standby_takes_over_and_sums_are_exact() {
         drop(owner);
         standby.ready().await;
         owner = standby;
-        standby = ServerProcess::start(directory.path(), address);
+        standby = ServerProcess::start(directory.path(), address, etcd);
     }
     let channels = timeout(HANG, callers.join_all()).await.expect("in time");
     let total = (CALLERS * CALLS) as i64;
@@ -138,6 +144,56 @@ async fn standby_takes_over_and_sums_are_exact() {
     standby.ready().await;
     let channel = channel(address, MapPath::Automatic).await;
     assert_eq!([value(&channel, "a").await, value(&channel, &long).await], [total, 3 * total]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn standby_takes_over_and_sums_are_exact() {
+    kill_owners(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn standby_takes_over_from_etcd_and_sums_are_exact() {
+    let Some((etcd, _process, _data)) = start_etcd().await else { return };
+    kill_owners(Some(&etcd)).await;
+}
+
+/// etcd with an empty store on a free port; `None` if it is not installed.
+async fn start_etcd() -> Option<(String, KilledChild, tempfile::TempDir)> {
+    let data = tempfile::tempdir().expect("a folder");
+    let (client, peer) = (own_address(), own_address());
+    let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
+    let mut command = Command::new("etcd");
+    command.arg("--data-dir").arg(data.path()).args([
+        "--listen-client-urls",
+        &client,
+        "--advertise-client-urls",
+        &client,
+    ]);
+    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    command.args(["--initial-cluster", &format!("default={peer}")]);
+    let Ok(process) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+        assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "etcd is missing: install etcd-server");
+        println!("skipped: etcd is missing");
+        return None;
+    };
+    let process = KilledChild(process);
+    let connect = async || {
+        let endpoint = tonic::transport::Endpoint::from_shared(client.clone()).expect("a URI");
+        while endpoint.connect().await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    timeout(HANG, connect()).await.expect("etcd starts");
+    Some((client, process, data))
+}
+
+/// Process that is killed on drop.
+struct KilledChild(Child);
+
+impl Drop for KilledChild {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).expect("child process");
+    }
 }
 
 /// A server without callers has the values of its predecessor, and adds to them.

@@ -12,7 +12,7 @@ use pathcall_wire::{Instant, TokenKey};
 
 use super::ServerHandle;
 use crate::link::Link;
-use crate::store::{BatchStore, StoreError, StoreFailure, StoreThread};
+use crate::store::{BatchStore, BatchStoreError, StoreFailure, StoreThread};
 
 /// Error of an owner that cannot continue from its store.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum RestoreError {
     Record(#[from] DamagedRecord),
     /// The store fails.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] BatchStoreError),
     /// The system has no thread for the store.
     #[error("cannot start the thread of the owner's store: {0}")]
     Thread(#[source] io::Error),

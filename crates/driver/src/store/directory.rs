@@ -19,7 +19,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{BatchStore, StoreError, segment};
+use super::{BatchStore, BatchStoreError, Claimed, segment};
 
 /// Time without a sign of life after which an owner counts as hung.
 pub const LEASE: Duration = Duration::from_secs(10);
@@ -62,7 +62,7 @@ impl DirectoryStandby {
     ///
     /// # Errors
     /// The directory cannot be created.
-    pub fn new(directory: &Path, application: &str) -> Result<Self, StoreError> {
+    pub fn new(directory: &Path, application: &str) -> Result<Self, BatchStoreError> {
         let folder = directory.join(file_name(application));
         fs::create_dir_all(&folder).map_err(|source| failed("claim", &folder, source))?;
         Ok(Self { folder, seen: (0, Vec::new(), 0) })
@@ -72,7 +72,7 @@ impl DirectoryStandby {
     ///
     /// # Errors
     /// The store cannot be read or claimed, or it is damaged.
-    pub fn look(&mut self) -> Result<Option<(DirectoryStore, Vec<Vec<u8>>)>, StoreError> {
+    pub fn look(&mut self) -> Result<Option<Claimed<DirectoryStore>>, BatchStoreError> {
         let latest = numbers::<1>(&self.folder, "claim-")?.into_iter().map(|claim| claim[0]).max().unwrap_or(0);
         if latest > 0 && !self.has_ended(latest)? {
             return Ok(None);
@@ -83,7 +83,7 @@ impl DirectoryStandby {
     }
 
     /// Whether the owner with this claim has ended, or hangs.
-    fn has_ended(&mut self, number: u64) -> Result<bool, StoreError> {
+    fn has_ended(&mut self, number: u64) -> Result<bool, BatchStoreError> {
         let path = claim_path(&self.folder, number);
         let mut claim = match OpenOptions::new().read(true).write(true).open(&path) {
             Ok(claim) => claim,
@@ -109,7 +109,7 @@ impl DirectoryStandby {
 
 impl DirectoryStore {
     /// Becomes owner `number`; `None` if another process has been faster.
-    fn claim(folder: &Path, number: u64) -> Result<Option<Self>, StoreError> {
+    fn claim(folder: &Path, number: u64) -> Result<Option<Self>, BatchStoreError> {
         let path = claim_path(folder, number);
         let claim = match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
             Ok(claim) => claim,
@@ -127,15 +127,15 @@ impl DirectoryStore {
     }
 
     /// Batches of the latest segment.
-    fn recover(&self) -> Result<Vec<Vec<u8>>, StoreError> {
+    fn recover(&self) -> Result<Vec<Vec<u8>>, BatchStoreError> {
         let Some(latest) = self.segments()?.pop() else { return Ok(Vec::new()) };
         let path = self.segment_path(latest);
         let bytes = fs::read(&path).map_err(|source| failed("read", &path, source))?;
-        segment::decode(&bytes).map_err(|at| StoreError::Damaged { place: path, at })
+        segment::decode(&bytes).map_err(|at| BatchStoreError::Damaged { place: path, at })
     }
 
     /// Owner and index of all complete segments of earlier and this owner, in order.
-    fn segments(&self) -> Result<Vec<[u64; 2]>, StoreError> {
+    fn segments(&self) -> Result<Vec<[u64; 2]>, BatchStoreError> {
         let mut found: Vec<[u64; 2]> = numbers(&self.folder, "log-")?;
         found.retain(|[owner, _]| *owner <= self.number);
         found.sort_unstable();
@@ -146,24 +146,24 @@ impl DirectoryStore {
         self.folder.join(format!("log-{owner}-{index}"))
     }
 
-    fn sync_folder(&self) -> Result<(), StoreError> {
+    fn sync_folder(&self) -> Result<(), BatchStoreError> {
         let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
         synced.map_err(|source| failed("claim", &self.folder, source))
     }
 
     /// Fails if there is a later owner.
-    fn check_claim(&self) -> Result<(), StoreError> {
+    fn check_claim(&self) -> Result<(), BatchStoreError> {
         let next = claim_path(&self.folder, self.number + 1);
         let later = next.try_exists().map_err(|source| failed("read", &next, source))?;
         // The next owner may have had a successor, which has removed its claim.
         let own = claim_path(&self.folder, self.number);
         let removed = !own.try_exists().map_err(|source| failed("read", &own, source))?;
-        if later || removed { Err(StoreError::TakenOver { place: self.folder.clone() }) } else { Ok(()) }
+        if later || removed { Err(BatchStoreError::TakenOver { place: self.folder.clone() }) } else { Ok(()) }
     }
 }
 
 impl BatchStore for DirectoryStore {
-    fn append(&mut self, batches: &[Vec<u8>]) -> Result<(), StoreError> {
+    fn append(&mut self, batches: &[Vec<u8>]) -> Result<(), BatchStoreError> {
         if self.segment.is_none() {
             self.replace(&[])?;
         }
@@ -175,7 +175,7 @@ impl BatchStore for DirectoryStore {
         self.check_claim()
     }
 
-    fn replace(&mut self, snapshot: &[u8]) -> Result<(), StoreError> {
+    fn replace(&mut self, snapshot: &[u8]) -> Result<(), BatchStoreError> {
         let index = self.segment.as_ref().map_or(1, |segment| segment.index + 1);
         let path = self.segment_path([self.number, index]);
         let unfinished = path.with_extension("new");
@@ -203,7 +203,7 @@ impl BatchStore for DirectoryStore {
         self.segment.as_ref().is_some_and(|segment| segment.log_bytes > SNAPSHOT_AT.max(2 * segment.snapshot_bytes))
     }
 
-    fn beat(&mut self) -> Result<(), StoreError> {
+    fn beat(&mut self) -> Result<(), BatchStoreError> {
         self.beats += 1;
         let sign = format!("{} {}\n", std::process::id(), self.beats);
         let written = self.claim.seek(SeekFrom::Start(0)).and_then(|_| self.claim.write_all(sign.as_bytes()));
@@ -217,7 +217,7 @@ fn claim_path(folder: &Path, number: u64) -> PathBuf {
 }
 
 /// Numbers in the names of the files with this prefix, as in `log-7-2`.
-fn numbers<const N: usize>(folder: &Path, prefix: &str) -> Result<Vec<[u64; N]>, StoreError> {
+fn numbers<const N: usize>(folder: &Path, prefix: &str) -> Result<Vec<[u64; N]>, BatchStoreError> {
     let names = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>());
     let names = names.map_err(|source| failed("read", folder, source))?;
@@ -238,8 +238,8 @@ fn file_name(application: &str) -> String {
     application.bytes().map(encode).collect()
 }
 
-fn failed(what: &'static str, place: &Path, source: io::Error) -> StoreError {
-    StoreError::Failed { what, place: place.into(), source }
+fn failed(what: &'static str, place: &Path, source: io::Error) -> BatchStoreError {
+    BatchStoreError::Failed { what, place: place.into(), source }
 }
 
 #[cfg(test)]
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(recovered, [batch(""), batch("a")]);
         second.replace(b"a").expect("written");
         for late in [first.append(&[batch("late")]), first.beat(), first.replace(b"late")] {
-            assert!(matches!(late, Err(StoreError::TakenOver { .. })), "{late:?}");
+            assert!(matches!(late, Err(BatchStoreError::TakenOver { .. })), "{late:?}");
         }
         second.append(&[batch("b")]).expect("the owner");
         drop((first, second));

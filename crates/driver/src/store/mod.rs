@@ -24,13 +24,13 @@ pub trait BatchStore: Send + 'static {
     ///
     /// # Errors
     /// The store failed, or another owner has taken it. The owner must end.
-    fn append(&mut self, batches: &[Vec<u8>]) -> Result<(), StoreError>;
+    fn append(&mut self, batches: &[Vec<u8>]) -> Result<(), BatchStoreError>;
 
     /// Replaces all batches so far by this one.
     ///
     /// # Errors
     /// The store failed, or another owner has taken it. The owner must end.
-    fn replace(&mut self, snapshot: &[u8]) -> Result<(), StoreError>;
+    fn replace(&mut self, snapshot: &[u8]) -> Result<(), BatchStoreError>;
 
     /// Whether the batches since the last snapshot take so much room that a snapshot pays.
     fn wants_snapshot(&self) -> bool;
@@ -39,8 +39,11 @@ pub trait BatchStore: Send + 'static {
     ///
     /// # Errors
     /// The store failed, or another owner has taken it. The owner must end.
-    fn beat(&mut self) -> Result<(), StoreError>;
+    fn beat(&mut self) -> Result<(), BatchStoreError>;
 }
+
+/// Store that this process has become the owner of, with the batches of former owners.
+pub type Claimed<S> = (S, Vec<Vec<u8>>);
 
 /// Interval of the signs of life in a store.
 pub const BEAT: std::time::Duration = std::time::Duration::from_millis(500);
@@ -48,7 +51,7 @@ pub const BEAT: std::time::Duration = std::time::Duration::from_millis(500);
 /// Error of a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StoreError {
+pub enum BatchStoreError {
     /// Another process has become the owner.
     #[error("another server has taken over the state in {}", place.display())]
     TakenOver {

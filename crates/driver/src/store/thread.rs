@@ -8,10 +8,10 @@ use std::{io, thread};
 use pathcall_endpoint::map::server::durable::Batch;
 use tokio::sync::watch;
 
-use super::{BEAT, BatchStore, StoreError};
+use super::{BEAT, BatchStore, BatchStoreError};
 
 /// Reason for which an owner cannot store its state any more.
-pub type StoreFailure = Arc<StoreError>;
+pub type StoreFailure = Arc<BatchStoreError>;
 
 /// Work of the thread.
 enum StoreJob {
@@ -83,7 +83,7 @@ fn write_all(
     mut store: Box<dyn BatchStore>,
     jobs: &Receiver<StoreJob>,
     reach: impl Fn(u64, bool),
-) -> Result<(), StoreError> {
+) -> Result<(), BatchStoreError> {
     let (mut beat, mut asked) = (Instant::now(), false);
     loop {
         let first = match jobs.recv_timeout(BEAT.saturating_sub(beat.elapsed())) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use pathcall_driver::server::RestoreError;
 use pathcall_driver::store::directory::{DirectoryStandby, LOOK};
-use pathcall_driver::store::{BatchStore, StoreError};
+use pathcall_driver::store::{BatchStore, BatchStoreError};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -50,7 +50,7 @@ impl OwnerStore {
 pub enum OwnerStoreError {
     /// The store cannot be used.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] BatchStoreError),
     /// The owner cannot continue from the store.
     #[error(transparent)]
     Restore(#[from] RestoreError),
@@ -96,7 +96,7 @@ enum Standby {
 }
 
 impl Standby {
-    fn new(place: StorePlace, application: &str) -> Result<Self, StoreError> {
+    fn new(place: StorePlace, application: &str) -> Result<Self, BatchStoreError> {
         Ok(match place {
             StorePlace::Directory(path) => Self::Directory(DirectoryStandby::new(&path, application)?),
             StorePlace::Etcd { endpoints, prefix } => Self::Etcd(EtcdStandby::new(&endpoints, &prefix, application)?),
@@ -104,7 +104,7 @@ impl Standby {
     }
 
     /// Looks once; returns the store if this process is the owner now. Blocks.
-    fn look(&mut self) -> Result<Option<OpenStore>, StoreError> {
+    fn look(&mut self) -> Result<Option<OpenStore>, BatchStoreError> {
         let open = |store: Box<dyn BatchStore>, batches| Some(OpenStore { store, batches });
         Ok(match self {
             Self::Directory(standby) => standby.look()?.and_then(|(store, batches)| open(Box::new(store), batches)),

@@ -16,7 +16,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pathcall_driver::store::{BatchStore, StoreError};
+use pathcall_driver::store::{BatchStore, BatchStoreError, Claimed};
 use tokio::runtime::{Builder, Runtime};
 use tonic::Status;
 
@@ -55,6 +55,7 @@ pub(super) struct EtcdStore {
 /// Connection with a runtime of its own, so that it works in threads of any runtime.
 struct Connection {
     client: EtcdClient,
+    /// `None` only while it is dropped.
     runtime: Option<Runtime>,
     /// Prefix of the application's keys, which ends with a slash.
     prefix: String,
@@ -69,10 +70,10 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    fn new(endpoints: &[String], prefix: &str, application: &str) -> Result<Self, StoreError> {
+    fn new(endpoints: &[String], prefix: &str, application: &str) -> Result<Self, BatchStoreError> {
         let prefix = format!("{}/{application}/", prefix.trim_end_matches('/'));
         let place = PathBuf::from(format!("etcd at {} under {prefix}", endpoints.join(", ")));
-        let failed = |source| StoreError::Failed { what: "claim", place: place.clone(), source };
+        let failed = |source| BatchStoreError::Failed { what: "claim", place: place.clone(), source };
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let client = {
             let _context = runtime.enter();
@@ -86,24 +87,28 @@ impl Connection {
     }
 
     /// Waits for an answer. Blocks; must not be called by a task.
-    fn wait<T>(&self, what: &'static str, answer: impl Future<Output = Result<T, Status>>) -> Result<T, StoreError> {
-        let Some(runtime) = &self.runtime else { return Err(self.failed(what, Status::cancelled("closed"))) };
+    fn wait<T>(
+        &self,
+        what: &'static str,
+        answer: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, BatchStoreError> {
+        let Some(runtime) = &self.runtime else { unreachable!("the runtime is there until the connection is dropped") };
         runtime.block_on(answer).map_err(|status| self.failed(what, status))
     }
 
-    fn failed(&self, what: &'static str, status: Status) -> StoreError {
+    fn failed(&self, what: &'static str, status: Status) -> BatchStoreError {
         let source = io::Error::other(format!("{}: {}", status.code(), status.message()));
-        StoreError::Failed { what, place: self.place.clone(), source }
+        BatchStoreError::Failed { what, place: self.place.clone(), source }
     }
 }
 
 impl EtcdStandby {
-    pub(super) fn new(endpoints: &[String], prefix: &str, application: &str) -> Result<Self, StoreError> {
+    pub(super) fn new(endpoints: &[String], prefix: &str, application: &str) -> Result<Self, BatchStoreError> {
         Ok(Self { connection: Some(Connection::new(endpoints, prefix, application)?) })
     }
 
     /// Looks once; returns the store and its batches if this process is the owner now. Blocks.
-    pub(super) fn look(&mut self) -> Result<Option<(EtcdStore, Vec<Vec<u8>>)>, StoreError> {
+    pub(super) fn look(&mut self) -> Result<Option<Claimed<EtcdStore>>, BatchStoreError> {
         let Some(connection) = &self.connection else { return Ok(None) };
         let (client, owner) = (&connection.client, connection.key("owner"));
         let claimed = connection.wait("claim", async {
@@ -124,14 +129,14 @@ impl EtcdStandby {
 }
 
 /// Batches under the present head.
-fn recover(connection: &Connection) -> Result<Vec<Vec<u8>>, StoreError> {
+fn recover(connection: &Connection) -> Result<Vec<Vec<u8>>, BatchStoreError> {
     let (client, key) = (&connection.client, connection.key("head"));
     let entries = connection.wait("read", async {
         let Some(head) = client.range(&key, &after(&key)).await?.pop() else { return Ok(Vec::new()) };
         let data = connection.key(&format!("data/{}/", String::from_utf8_lossy(&head.value)));
         client.range(&data, &after(&data)).await
     })?;
-    decode(&entries).ok_or_else(|| StoreError::Damaged { place: connection.place.clone(), at: 0 })
+    decode(&entries).ok_or_else(|| BatchStoreError::Damaged { place: connection.place.clone(), at: 0 })
 }
 
 /// Batches of these entries, without an unfinished last group.
@@ -168,7 +173,7 @@ fn encode(batches: &[&[u8]]) -> Vec<Vec<u8>> {
 
 impl EtcdStore {
     /// Writes entries of the present head, in order.
-    fn write(&mut self, parts: Vec<Vec<u8>>) -> Result<(), StoreError> {
+    fn write(&mut self, parts: Vec<Vec<u8>>) -> Result<(), BatchStoreError> {
         for part in parts {
             let key = self.connection.key(&format!("data/{}-{}/{:016x}", self.revision, self.head, self.next));
             self.transact(vec![EtcdOperation::put(&key, part, 0)])?;
@@ -178,16 +183,16 @@ impl EtcdStore {
     }
 
     /// Executes the operations, unless there is another owner.
-    fn transact(&self, operations: Vec<EtcdOperation>) -> Result<(), StoreError> {
+    fn transact(&self, operations: Vec<EtcdOperation>) -> Result<(), BatchStoreError> {
         let Self { connection, revision, .. } = self;
         let owner = connection.key("owner");
         let done = connection.wait("write", connection.client.transact((&owner, *revision), operations))?;
-        done.map(drop).ok_or_else(|| StoreError::TakenOver { place: connection.place.clone() })
+        done.map(drop).ok_or_else(|| BatchStoreError::TakenOver { place: connection.place.clone() })
     }
 }
 
 impl BatchStore for EtcdStore {
-    fn append(&mut self, batches: &[Vec<u8>]) -> Result<(), StoreError> {
+    fn append(&mut self, batches: &[Vec<u8>]) -> Result<(), BatchStoreError> {
         if self.head == 0 {
             self.replace(&[])?;
         }
@@ -196,7 +201,7 @@ impl BatchStore for EtcdStore {
         self.write(parts)
     }
 
-    fn replace(&mut self, snapshot: &[u8]) -> Result<(), StoreError> {
+    fn replace(&mut self, snapshot: &[u8]) -> Result<(), BatchStoreError> {
         (self.head, self.next) = (self.head + 1, 0);
         let parts = encode(&[snapshot]);
         (self.snapshot_bytes, self.log_bytes) = (parts.iter().map(Vec::len).sum(), 0);
@@ -215,9 +220,9 @@ impl BatchStore for EtcdStore {
         self.log_bytes > SNAPSHOT_AT.max(2 * self.snapshot_bytes)
     }
 
-    fn beat(&mut self) -> Result<(), StoreError> {
+    fn beat(&mut self) -> Result<(), BatchStoreError> {
         let renewed = self.connection.wait("claim", self.connection.client.renew_lease(self.lease))?;
-        if renewed { Ok(()) } else { Err(StoreError::TakenOver { place: self.connection.place.clone() }) }
+        if renewed { Ok(()) } else { Err(BatchStoreError::TakenOver { place: self.connection.place.clone() }) }
     }
 }
 
