@@ -1,8 +1,8 @@
 //! Invariant checks of map: a software model against which every outcome is compared.
 //!
 //! The input are reports of hosts; the output is the first [`MapViolation`]. The model knows the scenario, but no
-//! frames: [`sums`] adds arrays in 64 bits, [`gradients`] what left the workers, [`keys`] keeps the range of each key's value, [`locks`] the holders,
-//! [`votes`] the ballots.
+//! frames: [`sums`] adds arrays in 64 bits, [`gradients`] what left the workers, [`keys`] keeps the range of each
+//! key's value, [`locks`] the holders, [`votes`] the ballots.
 
 mod gradients;
 mod keys;
@@ -355,13 +355,12 @@ impl<'a> Application<'a> {
             MapViolation::CallFailed { node, step, error }
         })?;
         let unexpected = |expected| MapViolation::Output { node, step, expected, got: brief(output, 100) };
+        let aligned = !self.may_disagree && !self.may_have_unshared_sums(caller);
         match (self.work(caller, id), output) {
-            (StepWork::Call(Operation::Sum { .. }), Output::Sums(sums)) if self.plan.gradients.is_some() => {
-                self.gradients.check(self.plan.workers(), node, step, sums)
-            }
-            (StepWork::Call(Operation::Sum { .. }), Output::Sums(sums)) => {
-                self.sums.check(self.plan, node, step, sums, !self.may_disagree && !self.may_have_unshared_sums(caller))
-            }
+            (StepWork::Call(Operation::Sum { .. }), Output::Sums(sums)) => match self.plan.gradients {
+                Some(format) => self.gradients.check(format.workers, node, step, sums),
+                None => self.sums.check(self.plan, node, step, sums, aligned),
+            },
             (StepWork::Call(Operation::Sum { .. }), _) => Err(unexpected("sums")),
             (StepWork::Call(operation @ Operation::Add { get, .. }), _) => {
                 let before = self.before_calls.remove(&(caller, id)).unwrap_or_default();
