@@ -39,3 +39,4 @@ mod plain_callers;
 mod registering;
 mod shadow_sums;
 mod shutdown;
+mod small_sums;

@@ -177,6 +177,10 @@ impl Rounds for TestHandlers {
         self.0.handle("").await;
         Ok(Response::new(Total::default()))
     }
+
+    async fn add_small(&self, part: Request<Part>) -> Result<Response<Total>, Status> {
+        self.add(part).await
+    }
 }
 
 /// Running server.
