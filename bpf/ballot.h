@@ -16,8 +16,21 @@ struct standing {
 	/* Whether the row belongs to this key. */
 	int ours;
 	int reached;
+	/* Whether the votes are more than the threshold, so that an earlier vote reached it. */
+	int passed;
 	int decided;
+	/* Whether this vote decided the ballot here. */
+	int decides;
 	__u32 round;
+};
+
+/* Party that decides at the threshold, as a vote says. */
+enum decider {
+	DECIDER_ELEMENT = 1,
+	/* The server, which runs the handler for the deciding vote. */
+	DECIDER_HANDLER,
+	/* The server, which records the decision before callers get it. */
+	DECIDER_SERVER,
 };
 
 /* Route of a vote. */
@@ -26,14 +39,29 @@ enum way {
 	WAY_DIVERT = 1,
 	/* Forwarded: the threshold is reached, and the server decides or has decided. */
 	WAY_REACHED,
+	/* Decided here by this vote. */
+	WAY_DECIDED,
 	/* Forwarded: the server has the answer. */
 	WAY_ASK,
 	/* Counted here. */
 	WAY_DONE,
 };
 
-/* Round of a ballot: 31 bits, beside the bit of votes that went to the server. */
+/* Round of a ballot: 31 bits, beside the bit of votes that reached the threshold. */
 #define BALLOT_ROUND 0x7fffffffU
+
+static __always_inline enum decider decider_of(struct context *c)
+{
+	if (c->target == PC_TO_SERVER)
+		return DECIDER_HANDLER;
+	return c->map_flags & PC_MAP_WAIT ? DECIDER_SERVER : DECIDER_ELEMENT;
+}
+
+/* Whether a frame asks for the decision of a ballot. */
+static __always_inline int is_ballot_query(struct context *c)
+{
+	return (c->map_flags & (PC_MAP_COUNT | PC_MAP_GET | PC_MAP_CLEAR)) == (PC_MAP_COUNT | PC_MAP_GET);
+}
 
 /* Reads the key of the only entry; false if the payload has another form. */
 static __always_inline int ballot_key(struct frame *frame, struct context *c, struct ballot_key *key)
@@ -66,7 +94,8 @@ static __always_inline int ballot_is(struct row *row, struct ballot_key *key)
 }
 
 /* Records a frame in the row that it names. */
-static __always_inline struct standing ballot_enter(struct row *row, struct context *c, struct ballot_key *key, int new)
+static __always_inline struct standing ballot_enter(struct row *row, struct context *c, struct ballot_key *key, int new,
+						     enum decider decider)
 {
 	int clears = !!(c->map_flags & PC_MAP_CLEAR);
 	struct standing standing;
@@ -85,6 +114,11 @@ static __always_inline struct standing ballot_enter(struct row *row, struct cont
 		row->votes++;
 	}
 	standing.reached = row->votes >= c->threshold;
+	standing.passed = row->votes > c->threshold;
+	standing.decides = standing.ours && !clears && new && row->votes == c->threshold && !row->decided &&
+			   decider == DECIDER_ELEMENT;
+	if (standing.decides && !PLANTED(DECIDED_FORGOTTEN))
+		row->decided = 1;
 	if (standing.reached && !clears && PLANTED(DECIDED_UNRECORDED))
 		row->decided = 1;
 	standing.decided = row->decided;
@@ -93,25 +127,32 @@ static __always_inline struct standing ballot_enter(struct row *row, struct cont
 }
 
 /* Route of a new frame. */
-static __always_inline enum way first_way(struct standing *standing, int clears)
+static __always_inline enum way first_way(struct standing *standing, int clears, enum decider decider)
 {
 	if (!standing->ours)
 		return WAY_DIVERT;
 	if (clears)
 		return WAY_ASK;
+	if (standing->decides)
+		return WAY_DECIDED;
+	/* If the server lost the vote that reached the threshold, with its caller, this vote takes its place. */
+	if (standing->reached && !standing->decided && (!standing->passed || decider == DECIDER_SERVER))
+		return WAY_REACHED;
 	/* NetRPC Table 2: frames below the threshold end here. */
-	return standing->reached && !standing->decided ? WAY_REACHED : WAY_DONE;
+	return WAY_DONE;
 }
 
 /* Route of a repeat; `mark`: record in its repeat-filter entry. */
-static __always_inline enum way way_again(struct standing *standing, __u32 mark, int clears)
+static __always_inline enum way way_again(struct standing *standing, __u32 mark, int clears, enum decider decider)
 {
 	if (!standing->ours)
 		return WAY_DIVERT;
 	if (clears)
 		return WAY_ASK;
-	if (!(mark & 1))
+	if (!(mark & 1) || (PLANTED(DECISION_SAID_ONCE) && decider == DECIDER_ELEMENT))
 		return WAY_DONE;
+	if (decider == DECIDER_ELEMENT)
+		return WAY_DECIDED;
 	/* Otherwise the ballot was cleared after the frame went to the server. */
 	return standing->reached && standing->round == mark >> 1 ? WAY_REACHED : WAY_ASK;
 }

@@ -168,7 +168,19 @@ __noinline int free_lock(struct xdp_md *xdp, struct context *c)
 	return reflect(&frame, c, PC_KIND_MAP_FREED, 0);
 }
 
-/* Processes a vote, or the clear of a ballot. */
+/* Turns the vote that decided a ballot in this round into the announcement of the decision: to all members the first
+ * time, to the voter on a repeat. Like the server's announcement, it names the next round. */
+static __always_inline int announce_decision(struct frame *frame, struct context *c, __u32 round, int first)
+{
+	frame->base->round = bpf_htonl(round + 1);
+	say(frame, c, PC_MAP_REACHED);
+	if (!first)
+		return reflect(frame, c, PC_KIND_MAP_SOFT, 0);
+	frame->base->kind = PC_KIND_MAP_SOFT;
+	return MULTICAST;
+}
+
+/* Processes a vote, the clear of a ballot, or a query: answered if the ballot is decided, otherwise forwarded. */
 __noinline int ballot(struct xdp_md *xdp, struct context *c)
 {
 	struct frame frame = frame_of(xdp);
@@ -176,11 +188,12 @@ __noinline int ballot(struct xdp_md *xdp, struct context *c)
 	struct standing standing = {};
 	struct ballot_key key;
 	enum way way = WAY_ASK;
+	enum decider decider;
 	struct place *place;
 	__u32 mark = 0;
 	struct row *row;
 	enum repeat_status status;
-	int clears;
+	int clears, asks;
 
 	if (!c || !frame.base || c->index >= c->app.rows || !ballot_key(&frame, c, &key))
 		return DROP_MALFORMED;
@@ -190,20 +203,25 @@ __noinline int ballot(struct xdp_md *xdp, struct context *c)
 	if (!counters || !place || !row)
 		return DROP_MALFORMED;
 	clears = !!(c->map_flags & PC_MAP_CLEAR);
+	decider = decider_of(c);
+	asks = is_ballot_query(c);
 
 	row_lock(row);
 	status = classify(place, c->seq, 0, 1);
-	if (status != STATUS_STALE) {
+	if (status != STATUS_STALE && asks) {
+		standing.decided = !row->moved && row->decided && ballot_is(row, &key);
+		standing.round = row->ballot_round;
+	} else if (status != STATUS_STALE) {
 		int new = status == STATUS_NEW;
 
-		standing = ballot_enter(row, c, &key, new);
+		standing = ballot_enter(row, c, &key, new, decider);
 		if (new) {
-			way = first_way(&standing, clears);
+			way = first_way(&standing, clears, decider);
 			place->overflow = standing.round << 1 | (way != WAY_DONE);
 		}
 		mark = place->overflow;
 		if (!new)
-			way = way_again(&standing, mark, clears);
+			way = way_again(&standing, mark, clears, decider);
 	}
 	row_unlock(row);
 
@@ -211,10 +229,20 @@ __noinline int ballot(struct xdp_md *xdp, struct context *c)
 		counters->stale++;
 		return DROP_STALE;
 	}
+	if (asks) {
+		if (!standing.decided)
+			return forward(c);
+		counters->reads++;
+		frame.base->round = bpf_htonl(standing.round);
+		say(&frame, c, PC_MAP_REACHED);
+		return reflect(&frame, c, PC_KIND_MAP_ACK, 1);
+	}
 	counters->applied += status == STATUS_NEW && standing.ours;
 	counters->repeats += status != STATUS_NEW;
 	counters->diverted += way == WAY_DIVERT;
-	counters->reached += way == WAY_REACHED;
+	counters->reached += way == WAY_REACHED || way == WAY_DECIDED;
+	if (way == WAY_DECIDED)
+		return announce_decision(&frame, c, mark >> 1, status == STATUS_NEW);
 	/* An answer, and a clear, name the round in which the frame took effect. */
 	frame.base->round = bpf_htonl(clears || way == WAY_DONE ? mark >> 1 : standing.round);
 	if (way == WAY_DIVERT)

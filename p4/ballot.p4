@@ -33,7 +33,7 @@ control BallotWords(in key_word_t first, in key_word_t second, in bit<16> at, in
 control Ballot(inout headers hdr, inout metadata md) {
     /* BALLOT_MOVED, and the length of the key. */
     register<bit<9>>(PC_ROWS) holders;
-    /* Votes since the last clear; whether the server has recorded that the threshold was reached; number of clears. */
+    /* Votes since the last clear; whether the ballot is decided; number of clears. */
     register<bit<64>>(PC_ROWS) standings;
     BallotWords() words_0;
     BallotWords() words_1;
@@ -46,11 +46,20 @@ control Ballot(inout headers hdr, inout metadata md) {
     bit<1> decided = 0;
     bit<31> round = 0;
     bool votes_now = false;
+    bool asks_now = false;
     bool clears = false;
 
     apply {
+        if (hdr.map.to == PC_TO_SERVER) {
+            md.decider = DECIDER_HANDLER;
+        } else if ((md.map_flags & PC_MAP_WAIT) != 0) {
+            md.decider = DECIDER_SERVER;
+        } else {
+            md.decider = DECIDER_ELEMENT;
+        }
         votes_now = md.way == WAY_VOTE && (md.repeat_status == STATUS_NEW || md.repeat_status == STATUS_REPEAT);
-        if (votes_now || md.way == WAY_DECIDED || md.way == WAY_MOVE) {
+        asks_now = md.way == WAY_BALLOT_QUERY && (md.repeat_status == STATUS_NEW || md.repeat_status == STATUS_REPEAT);
+        if (votes_now || asks_now || md.way == WAY_DECIDED || md.way == WAY_MOVE) {
             key_len = (bit<9>) hdr.entry.key_len;
             holders.read(holder, md.row);
             md.taken = votes_now && md.repeat_status == STATUS_NEW && holder == 0;
@@ -62,7 +71,7 @@ control Ballot(inout headers hdr, inout metadata md) {
             /* Not moved, and of the same length. */
             md.ours = md.taken || holder == key_len;
         }
-        if (votes_now) {
+        if (votes_now || asks_now) {
             if (hdr.key_tail1.isValid()) {
                 md.key_tail = hdr.key_tail1.bytes ++ 24w0;
             } else if (hdr.key_tail2.isValid()) {
@@ -75,7 +84,7 @@ control Ballot(inout headers hdr, inout metadata md) {
             words_2.apply(hdr.key_words[4], hdr.key_words[5], 16, hdr.entry.key_len, md);
             words_3.apply(hdr.key_words[6], hdr.key_words[7], 24, hdr.entry.key_len, md);
         }
-        if (votes_now || md.way == WAY_DECIDED) {
+        if (votes_now || asks_now || md.way == WAY_DECIDED) {
             standings.read(standing, md.row);
             votes = standing[63:32];
             decided = standing[31:31];
@@ -86,21 +95,27 @@ control Ballot(inout headers hdr, inout metadata md) {
                 if ((holder & ~BALLOT_MOVED) != 0 && (bit<32>) round == hdr.base.round) {
                     decided = 1;
                 }
-            } else if (md.ours && md.repeat_status == STATUS_NEW) {
+            } else if (votes_now && md.ours && md.repeat_status == STATUS_NEW) {
                 if (clears) {
                     votes = 0;
                     decided = 0;
                     round = round + 1;
                 } else {
                     votes = votes |+| 1;
+                    md.settles = votes == hdr.map.threshold && decided == 0 && md.decider == DECIDER_ELEMENT;
                 }
             }
-            standings.write(md.row, votes ++ decided ++ round);
             md.reached = votes >= hdr.map.threshold;
+            /* NetRPC Table 2: frames below the threshold end here; the first to reach the threshold decides. If the
+             * server lost that one, with its caller, a later vote takes its place. */
+            md.decides = !md.ours || clears || md.settles || (md.reached && decided == 0
+                && (votes == hdr.map.threshold || md.decider == DECIDER_SERVER));
+            if (md.settles) {
+                decided = 1;
+            }
+            standings.write(md.row, votes ++ decided ++ round);
             md.decided = decided == 1;
             md.ballot_round = round;
-            /* NetRPC Table 2: frames below the threshold end here; the first to reach the threshold decides. */
-            md.decides = !md.ours || clears || (md.reached && !md.decided);
         }
     }
 }

@@ -117,6 +117,8 @@ const bit<8> WAY_WORKING = 14;
 const bit<8> WAY_CANCEL = 15;
 /* Second pass of a request: its clone. */
 const bit<8> WAY_CLONE = 16;
+/* Query for the decision of a ballot. */
+const bit<8> WAY_BALLOT_QUERY = 17;
 
 /* Action for a packet; 0: not decided yet. From FATE_DROP on the packet is dropped. */
 const bit<8> FATE_NONE = 0;
@@ -180,6 +182,12 @@ const bit<8> WORK_ZERO = 3;
 const bit<2> TO_FIRST = 1;
 const bit<2> TO_SECOND = 2;
 const bit<2> TO_BOTH = 3;
+
+/* Party that decides a ballot at the threshold: the element; the server, which runs the handler for the deciding vote;
+ * the server, which records the decision before callers get it. */
+const bit<2> DECIDER_ELEMENT = 1;
+const bit<2> DECIDER_HANDLER = 2;
+const bit<2> DECIDER_SERVER = 3;
 
 /* Bit above the length of a ballot's key: the server counts the votes of this row. */
 const bit<9> BALLOT_MOVED = 0x100;

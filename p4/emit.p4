@@ -5,6 +5,7 @@ control Emit(inout headers hdr, inout metadata md) {
     bit<32> all_lanes = 0;
     bool is_new = false;
     bool settled = false;
+    bool announces = false;
 
     /* Returned to its sender. */
     action answer(in bit<8> kind, in bool bare) {
@@ -128,6 +129,18 @@ control Emit(inout headers hdr, inout metadata md) {
                     say(PC_MAP_REACHED);
                 }
                 answer(PC_KIND_MAP_ACK, true);
+            } else if (md.decider == DECIDER_ELEMENT) {
+                /* The vote that decided: the decision for all members, and for the voter on a repeat. */
+                announces = true;
+                md.counted.reached = true;
+                say(PC_MAP_REACHED);
+                if (is_new) {
+                    hdr.base.kind = PC_KIND_MAP_SOFT;
+                    md.fate = FATE_MULTICAST;
+                    md.passing = false;
+                } else {
+                    answer(PC_KIND_MAP_SOFT, false);
+                }
             } else {
                 /* Otherwise the ballot was cleared after the frame went to the server, which has the answer. */
                 if (md.reached && md.ballot_round == md.mark[31:1]) {
@@ -136,7 +149,22 @@ control Emit(inout headers hdr, inout metadata md) {
                 }
                 md.fate = FATE_FORWARD;
             }
-            hdr.base.round = settled ? 1w0 ++ md.mark[31:1] : 1w0 ++ md.ballot_round;
+            if (announces) {
+                hdr.base.round = (1w0 ++ md.mark[31:1]) + 1;
+            } else if (settled) {
+                hdr.base.round = 1w0 ++ md.mark[31:1];
+            } else {
+                hdr.base.round = 1w0 ++ md.ballot_round;
+            }
+        } else if (md.way == WAY_BALLOT_QUERY) {
+            if (md.ours && md.decided) {
+                md.counted.reads = true;
+                hdr.base.round = 1w0 ++ md.ballot_round;
+                say(PC_MAP_REACHED);
+                answer(PC_KIND_MAP_ACK, true);
+            } else {
+                md.fate = FATE_FORWARD;
+            }
         } else if (md.way == WAY_RESULT) {
             md.counted.results = true;
             md.counted.clears = md.cleared;

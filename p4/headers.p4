@@ -288,7 +288,10 @@ struct metadata {
     bool ours;
     bool decided;
     bit<31> ballot_round;
+    /* Whether the vote's record has the bit for the threshold; whether the vote decided the ballot here. */
     bool decides;
+    bool settles;
+    bit<2> decider;
     /* Locks. */
     bit<8> outcome;
     bit<32> grants;
@@ -302,8 +305,8 @@ struct metadata {
     bool adds;
     bool gets;
     bit<32> overflow;
-    /* Record beside the repeat filter: lanes that a frame left out; or the round of a vote, and whether it went to the
-     * server. */
+    /* Record beside the repeat filter: lanes that a frame left out; or the round of a vote, and whether it reached the
+     * threshold. */
     bit<32> mark;
 
     /* Calls: id of this element, whether a clone is recirculated; the pair of servers, whether the caller drew it, and

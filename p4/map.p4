@@ -99,8 +99,8 @@ control Map(inout headers hdr, inout metadata md) {
     }
 }
 
-/* Record beside the repeat filter: lanes that the last frame left out; or the round of a vote, and whether it went to
- * the server. */
+/* Record beside the repeat filter: lanes that the last frame left out; or the round of a vote, and whether it reached
+ * the threshold. */
 control Overflow(inout headers hdr, inout metadata md) {
     register<bit<32>>(PC_PLACES) marks;
 

@@ -18,7 +18,7 @@ control RepeatFilter(inout headers hdr, inout metadata md) {
     bool admissible = false;
 
     apply {
-        if (md.way == WAY_PAIRS || md.way == WAY_LOCK || md.way == WAY_VOTE
+        if (md.way == WAY_PAIRS || md.way == WAY_LOCK || md.way == WAY_VOTE || md.way == WAY_BALLOT_QUERY
             || (md.way == WAY_PART && md.part == PART_NONE)) {
             md.place = (hdr.base.slot << 8) | (hdr.base.seq & 255);
             admissible = true;

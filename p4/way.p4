@@ -81,7 +81,11 @@ control Way(inout headers hdr, inout metadata md) {
                 wrong_unless(is_keyed && hdr.map.lanes <= PC_KEYED_LANES);
             }
         } else if (hdr.base.kind == PC_KIND_MAP_PAIRS && (md.map_flags & (PC_MAP_COUNT | PC_MAP_CLEAR)) != 0) {
-            md.way = WAY_VOTE;
+            if ((md.map_flags & (PC_MAP_COUNT | PC_MAP_GET | PC_MAP_CLEAR)) == (PC_MAP_COUNT | PC_MAP_GET)) {
+                md.way = WAY_BALLOT_QUERY;
+            } else {
+                md.way = WAY_VOTE;
+            }
             /* One entry, with a key that fits a register. */
             wrong_unless(in_rows && hdr.entry_value.isValid() && hdr.map.payload_len == hdr.entry.key_len + 10);
         } else {

@@ -8,7 +8,7 @@ use pathcall_wire::{Instant, Mutant, TokenKey, mutant};
 /// Number of frames within which a mutant must be found.
 const FRAMES: u64 = 200_000;
 /// Mutants of the program.
-const OF_THE_PROGRAM: [Mutant; 39] = [
+const OF_THE_PROGRAM: [Mutant; 41] = [
     Mutant::ElementRepeats,
     Mutant::ElementLateRepeats,
     Mutant::ElementWorkers,
@@ -30,6 +30,8 @@ const OF_THE_PROGRAM: [Mutant; 39] = [
     Mutant::VoteRepeats,
     Mutant::VoteForAnother,
     Mutant::DecidedUnrecorded,
+    Mutant::DecidedForgotten,
+    Mutant::DecisionSaidOnce,
     Mutant::ClearsUncounted,
     Mutant::CloneShadowKept,
     Mutant::CloneOldReportTaken,

@@ -53,7 +53,12 @@ fn congestion_marks_shrink_window_for_all_call_types() {
     let sum = Operation::Sum { lanes: vec![1; 1_000].into(), modify: Modify::default(), threshold: 1 };
     let pairs = keys().map(|key| (key, 1)).collect();
     let add = Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element };
-    let vote = Operation::Count { keys: keys().collect(), threshold: 2, to: pathcall_wire::ForwardTarget::Src };
+    let vote = Operation::Count {
+        keys: keys().collect(),
+        threshold: 2,
+        to: pathcall_wire::ForwardTarget::Src,
+        ack: Ack::Element,
+    };
     for (operation, terms) in [(sum, (1, false)), (add, (0, false)), (vote, (0, true))] {
         assert_eq!(bursts(operation.clone(), terms, false), [64, 128], "{terms:?}");
         assert_eq!(bursts(operation, terms, true), [64, 32], "{terms:?}");

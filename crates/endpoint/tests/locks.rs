@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{DEFAULT_LEASE, Era, holder_lease};
 use pathcall_endpoint::map::server::{ElementTerms, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{Dest, EpochChange, FrameSink, Key, Operation, Output, RegisterGrant};
+use pathcall_endpoint::map::{Ack, Dest, EpochChange, FrameSink, Key, Operation, Output, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{PairStatus, answers, entries, entry_len, put};
 use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
@@ -50,7 +50,11 @@ fn long(name: char) -> Key {
 fn next_lock_frame_waits_for_grant_of_previous_one() {
     let (mut client, mut server) = (client(), server());
     let keys = ['c', 'a', 'b'].map(long).to_vec();
-    client.start(Instant(0), CallId(1), Operation::Count { keys, threshold: 1, to: ForwardTarget::Src });
+    client.start(
+        Instant(0),
+        CallId(1),
+        Operation::Count { keys, threshold: 1, to: ForwardTarget::Src, ack: Ack::Element },
+    );
     let mut asked = String::new();
     // Lease request, and three keys.
     for now in (1..=4).map(Instant) {
@@ -288,7 +292,7 @@ fn silent_holder_loses_locks_after_lease() {
 fn lease_ends_at_holder_before_server() {
     let (mut client, mut server) = (client(), server());
     let key = Key::from("a");
-    let lock = Operation::Count { keys: vec![key.clone()], threshold: 1, to: ForwardTarget::Src };
+    let lock = Operation::Count { keys: vec![key.clone()], threshold: 1, to: ForwardTarget::Src, ack: Ack::Element };
     client.start(Instant(0), CallId(1), lock);
     (1..=2).for_each(|now| drop(exchange(Instant(now), &mut client, &mut server)));
     let Some((_, Ok(Output::Locked { tokens, lease }))) = client.next_event() else { panic!("locks are not granted") };
@@ -311,7 +315,12 @@ fn unsent_claim_stays_a_claim_after_change_of_epoch() {
     let (mut client, mut server) =
         (MapClient::new(ClientConfig { element: true, flows: 1, ..config() }), server_of_locks());
     server.join(Instant(0), by_element(10, 0)).expect("join succeeds");
-    let take = |name: &str| Operation::Count { keys: vec![Key::from(name)], threshold: 1, to: ForwardTarget::Src };
+    let take = |name: &str| Operation::Count {
+        keys: vec![Key::from(name)],
+        threshold: 1,
+        to: ForwardTarget::Src,
+        ack: Ack::Element,
+    };
     client.start(Instant(0), CallId(0), take("a"));
     // Lease request, location of the lock, and acquisition.
     let sent = (1..=3).map(|now| exchange(Instant(now), &mut client, &mut server)).last().expect("three times");
@@ -358,7 +367,8 @@ fn locks_of_finished_call_are_released_when_cancelled() {
     let (mut client, mut server) = (client(), server());
     for id in [1, 2] {
         let now = Instant(10 * id);
-        let lock = Operation::Count { keys: vec![Key::from("a")], threshold: 1, to: ForwardTarget::Src };
+        let lock =
+            Operation::Count { keys: vec![Key::from("a")], threshold: 1, to: ForwardTarget::Src, ack: Ack::Element };
         client.start(now, CallId(id), lock);
         while !exchange(now, &mut client, &mut server).is_empty() {}
         assert!(matches!(client.next_event(), Some((done, Ok(Output::Locked { .. }))) if done == CallId(id)));

@@ -1,7 +1,8 @@
-//! Decisions announced before the answer to the vote, since they take different paths.
+//! Decisions of the element, and decisions announced before the answer to the vote, since they take different paths.
 
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::{Dest, FrameSink, Key, Operation, Output};
+use pathcall_endpoint::map::lease::Era;
+use pathcall_endpoint::map::{Ack, Dest, EpochChange, FrameSink, Key, Operation, Output};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, ANSWER_LEN, PairAnswer, PairStatus, entry_len};
 use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
@@ -26,7 +27,7 @@ impl FrameSink for Sent {
 struct Voter(MapClient);
 
 impl Voter {
-    fn new() -> Self {
+    fn new(ack: Ack) -> Self {
         let mut client = MapClient::new(ClientConfig {
             endpoint: ENDPOINT,
             incarnation: INCARNATION,
@@ -38,16 +39,22 @@ impl Voter {
             ..client_config()
         });
         let keys = vec![Key::from(KEY)];
-        client.start(Instant(0), CallId(1), Operation::Count { keys, threshold: 2, to: ForwardTarget::All });
+        client.start(Instant(0), CallId(1), Operation::Count { keys, threshold: 2, to: ForwardTarget::All, ack });
         Self(client)
     }
 
     /// Destination and base header of the single frame that it sends now.
     fn next_frame(&mut self) -> (Dest, BaseRepr) {
+        let (to, frame) = self.next_bytes(Instant(0));
+        (to, MapFrame::new_checked(frame.as_slice()).expect("valid frame").base().repr())
+    }
+
+    /// Destination and bytes of the single frame that it sends at a time.
+    fn next_bytes(&mut self, now: Instant) -> (Dest, Vec<u8>) {
         let mut sent = Sent::default();
-        self.0.poll(Instant(0), &mut sent);
+        self.0.poll(now, &mut sent);
         let [(to, frame)] = &sent.0[..] else { panic!("{} frames", sent.0.len()) };
-        (*to, MapFrame::new_checked(frame.as_slice()).expect("valid frame").base().repr())
+        (*to, frame.clone())
     }
 
     fn handle_frame(&mut self, frame: &[u8]) {
@@ -94,15 +101,108 @@ fn decided(sent: BaseRepr, round: u32) -> Vec<u8> {
     frame
 }
 
+/// Element's decision by the vote of `sent`: the same frame, of another kind.
+fn decided_by(sent: BaseRepr, round: u32) -> Vec<u8> {
+    let mut frame = decided(sent, round + 1);
+    let base = BaseRepr { round: round + 1, kind: FrameKind::MapSoft as u8, dst: ENDPOINT, ..sent };
+    BaseRepr { dst_incarnation: INCARNATION, length: frame.len() as u16, ..base }.emit(&mut frame);
+    frame
+}
+
 /// Voter with a vote in flight to the element, and its frame.
 fn by_element() -> (Voter, BaseRepr) {
-    let mut voter = Voter::new();
+    let (voter, vote) = voting(Ack::Element);
+    let base = MapFrame::new_checked(vote.as_slice()).expect("valid frame").base().repr();
+    (voter, base)
+}
+
+fn voting(ack: Ack) -> (Voter, Vec<u8>) {
+    let mut voter = Voter::new(ack);
     let (to, past) = voter.next_frame();
     assert_ne!(to, Dest::Element, "the first vote goes to the server");
     voter.handle_frame(&answer(past, PairStatus::Moved, 4));
-    let (to, vote) = voter.next_frame();
+    let (to, vote) = voter.next_bytes(Instant(0));
     assert_eq!(to, Dest::Element);
     (voter, vote)
+}
+
+/// Flags of a frame, and the value of its only pair.
+fn flags_and_value(frame: &[u8]) -> (u16, i64) {
+    let frame = MapFrame::new_checked(frame).expect("valid frame");
+    (frame.map().flags(), pairs::entries(frame.payload()).next().expect("an entry").1)
+}
+
+#[test]
+fn vote_that_decides_in_element_is_reported_to_server() {
+    let (mut voter, vote) = by_element();
+    voter.handle_frame(&decided_by(vote, 3));
+    assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
+    let (to, report) = voter.next_bytes(Instant(0));
+    assert_eq!(to, Dest::Endpoint(SERVER));
+    let (flags, value) = flags_and_value(&report);
+    assert_eq!(flags & MapFlags::CLAIM, MapFlags::CLAIM);
+    assert_eq!(value, 3 << 32 | 1 << 31, "round and decision, no votes");
+    assert!(!voter.0.is_idle(), "the report may be lost");
+    let base = MapFrame::new_checked(report.as_slice()).expect("valid frame").base().repr();
+    voter.handle_frame(&answer(base, PairStatus::Whole, 0));
+    assert!(voter.0.is_idle());
+}
+
+#[test]
+fn voter_that_missed_decision_asks_element() {
+    let (mut voter, vote) = by_element();
+    voter.handle_frame(&counted(vote, 3));
+    assert_eq!(voter.output(), None);
+    let later = voter.0.deadline().expect("a probe");
+    let (to, query) = voter.next_bytes(later);
+    assert_eq!((to, flags_and_value(&query).0 & MapFlags::GET), (Dest::Element, MapFlags::GET));
+    let base = MapFrame::new_checked(query.as_slice()).expect("valid frame").base().repr();
+    let mut answer = counted(base, 3);
+    let mut frame = MapFrame::new_checked(answer.as_mut_slice()).expect("valid frame");
+    frame.map_mut().set_flags(MapFlags::BARE | MapFlags::COUNT | MapFlags::GET | MapFlags::REACHED);
+    voter.handle_frame(&answer);
+    assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
+}
+
+#[test]
+fn decision_of_other_voter_completes_counted_vote_without_report() {
+    let (mut voter, vote) = by_element();
+    voter.handle_frame(&counted(vote, 3));
+    let other = BaseRepr { src: ENDPOINT + 1, slot: vote.slot + 8, seq: vote.seq + 5, ..vote };
+    voter.handle_frame(&decided_by(other, 3));
+    assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
+    assert!(voter.0.is_idle(), "the other voter reports");
+}
+
+#[test]
+fn caller_that_got_decision_claims_it_when_epoch_ends() {
+    let (mut voter, vote) = by_element();
+    voter.handle_frame(&counted(vote, 3));
+    voter.handle_frame(&decided_by(BaseRepr { slot: vote.slot + 8, ..vote }, 3));
+    assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
+    let (epoch, era) = (vote.epoch + 1, Era::of_epoch(vote.epoch + 1));
+    voter.0.renew(
+        Instant(1),
+        &EpochChange { epoch, element: false, slot_base: 0, era, committed: 0, applied: Vec::new() },
+    );
+    let mut sent = Sent::default();
+    voter.0.poll(Instant(1), &mut sent);
+    let pairs = |frame: &&(Dest, Vec<u8>)| {
+        MapFrame::new_checked(frame.1.as_slice()).expect("valid frame").kind() == FrameKind::MapPairs
+    };
+    let (to, claim) = sent.0.iter().find(pairs).expect("a claim");
+    assert_eq!(*to, Dest::Endpoint(SERVER));
+    let (flags, value) = flags_and_value(claim);
+    assert_eq!(flags & MapFlags::CLAIM, MapFlags::CLAIM);
+    assert_eq!(value, 3 << 32 | 1 << 31 | 1, "round, decision and one vote");
+}
+
+#[test]
+fn vote_asks_server_to_decide_only_with_server_acknowledgement() {
+    for (ack, waits) in [(Ack::Element, false), (Ack::Server, true)] {
+        let (_, vote) = voting(ack);
+        assert_eq!(flags_and_value(&vote).0 & MapFlags::WAIT != 0, waits, "{ack:?}");
+    }
 }
 
 #[test]
@@ -121,14 +221,14 @@ fn decision_of_other_round_triggers_query() {
     voter.handle_frame(&counted(vote, 3));
     assert_eq!(voter.output(), None, "the decision is of another round");
     let (to, ask) = voter.next_frame();
-    assert_eq!(to, Dest::Endpoint(SERVER));
+    assert_eq!(to, Dest::Element, "the element may have decided");
     voter.handle_frame(&answer(ask, PairStatus::Whole, 0));
     assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
 }
 
 #[test]
 fn early_decision_triggers_query_at_server_answer() {
-    let mut voter = Voter::new();
+    let mut voter = Voter::new(Ack::Element);
     let (_, vote) = voter.next_frame();
     voter.handle_frame(&decided(vote, 0));
     voter.handle_frame(&answer(vote, PairStatus::Held, 0));

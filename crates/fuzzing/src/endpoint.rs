@@ -123,7 +123,11 @@ fn caller(clear: ClearPolicy) -> MapClient {
     let pairs = (0..90).map(|key| (Key::from(key), key)).collect();
     client.start(Instant(0), CallId(2), Operation::Add { pairs, modify, get: false, ack: Ack::Element });
     let keys = vec![Key::from("a lock")];
-    client.start(Instant(0), CallId(3), Operation::Count { keys, threshold: 1, to: ForwardTarget::Src });
+    client.start(
+        Instant(0),
+        CallId(3),
+        Operation::Count { keys, threshold: 1, to: ForwardTarget::Src, ack: Ack::Element },
+    );
     client.poll(Instant(0), &mut SentFrameCounter::default());
     client
 }

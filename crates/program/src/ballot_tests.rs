@@ -22,8 +22,24 @@ fn program() -> SwitchProgram {
     program
 }
 
-/// Result of a frame of the voter: destination, kind, relevant flags, round.
+/// Result of a frame of a voter whose votes are for the server.
 fn send(program: &mut SwitchProgram, seq: u32, key: &str, flags: u16) -> (FrameAction, FrameKind, u16, u32) {
+    send_to(ForwardTarget::Server, program, seq, key, flags)
+}
+
+/// Result of a frame of a voter that waits for the decision.
+fn send_waiting(program: &mut SwitchProgram, seq: u32, key: &str, flags: u16) -> (FrameAction, FrameKind, u16, u32) {
+    send_to(ForwardTarget::All, program, seq, key, flags)
+}
+
+/// Result of a frame of the voter: destination, kind, relevant flags, round.
+fn send_to(
+    to: ForwardTarget,
+    program: &mut SwitchProgram,
+    seq: u32,
+    key: &str,
+    flags: u16,
+) -> (FrameAction, FrameKind, u16, u32) {
     let flags = flags | MapFlags::BARE;
     let payload = entry_len(key.len());
     let base = BaseRepr {
@@ -35,8 +51,7 @@ fn send(program: &mut SwitchProgram, seq: u32, key: &str, flags: u16) -> (FrameA
         seq,
         ..BaseRepr::new(FrameKind::MapPairs)
     };
-    let to = ForwardTarget::Server as u8;
-    let map = MapRepr { flags, to, threshold: THRESHOLD, payload_len: payload as u16, ..MapRepr::default() };
+    let map = MapRepr { flags, to: to as u8, threshold: THRESHOLD, payload_len: payload as u16, ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(flags, 0, payload)];
     put(emit(&base, &map, &mut bytes).payload_mut(), key.as_bytes(), 1).expect("fits");
     let verdict = program.process(Instant(1), &mut bytes, false);
@@ -67,6 +82,8 @@ const BACK: FrameAction = FrameAction::Forward(VOTER);
 const ON: FrameAction = FrameAction::Forward(OWNER);
 const VOTE: u16 = MapFlags::COUNT;
 const REACHED: u16 = MapFlags::REACHED;
+const QUERY: u16 = MapFlags::COUNT | MapFlags::GET;
+const RECORDED: u16 = MapFlags::COUNT | MapFlags::WAIT;
 
 #[test]
 fn votes_end_in_element_below_threshold_and_after_decision() {
@@ -75,13 +92,9 @@ fn votes_end_in_element_below_threshold_and_after_decision() {
     assert_eq!(send(&mut program, 1, "sa", VOTE), (BACK, FrameKind::MapAck, 0, 0), "a repeat counts nothing");
     assert_eq!(send(&mut program, 2, "sa", VOTE), (ON, FrameKind::MapPairs, REACHED, 0));
     assert_eq!(send(&mut program, 2, "sa", VOTE), (ON, FrameKind::MapPairs, REACHED, 0), "a repeat is forwarded again");
-    assert_eq!(send(&mut program, 3, "sa", VOTE), (ON, FrameKind::MapPairs, REACHED, 0), "no decision is recorded yet");
+    assert_eq!(send(&mut program, 3, "sa", VOTE), (BACK, FrameKind::MapAck, 0, 0), "another vote runs the handler");
     server_message(&mut program, FrameKind::MapPairsAck, MapFlags::COUNT, 1);
-    assert_eq!(
-        send(&mut program, 4, "sa", VOTE),
-        (ON, FrameKind::MapPairs, REACHED, 0),
-        "the decision was of another round"
-    );
+    assert_eq!(send(&mut program, 4, "sa", VOTE).2, 0, "the decision was of another round");
     server_message(&mut program, FrameKind::MapPairsAck, MapFlags::COUNT, 0);
     assert_eq!(send(&mut program, 5, "sa", VOTE), (BACK, FrameKind::MapAck, REACHED, 0));
     assert_eq!(
@@ -119,4 +132,36 @@ fn ballot_row_has_at_most_one_key() {
     assert_eq!(send(&mut program, 1, "sa", VOTE).2, MapFlags::DIVERTED, "the row was moved to the server");
     let long = "s".repeat(pathcall_wire::pairs::MAX_BALLOT_KEY + 1);
     assert_eq!(send(&mut program, 2, &long, VOTE).0, FrameAction::Drop(FrameDropReason::Malformed));
+}
+
+#[test]
+fn element_decides_for_waiting_voters_and_repeats_decision() {
+    let mut program = program();
+    assert_eq!(send_waiting(&mut program, 1, "sa", VOTE), (BACK, FrameKind::MapAck, 0, 0));
+    assert_eq!(send_waiting(&mut program, 2, "sa", QUERY), (ON, FrameKind::MapPairs, 0, 0), "undecided");
+    let decision = (FrameAction::Multicast(7), FrameKind::MapSoft, REACHED, 1);
+    assert_eq!(send_waiting(&mut program, 3, "sa", VOTE), decision);
+    let again = (BACK, FrameKind::MapSoft, REACHED, 1);
+    assert_eq!(send_waiting(&mut program, 3, "sa", VOTE), again);
+    assert_eq!(send_waiting(&mut program, 1, "sa", VOTE), (BACK, FrameKind::MapAck, REACHED, 0));
+    assert_eq!(send_waiting(&mut program, 4, "sa", VOTE), (BACK, FrameKind::MapAck, REACHED, 0));
+    assert_eq!(send_waiting(&mut program, 5, "sa", QUERY), (BACK, FrameKind::MapAck, REACHED, 0));
+    assert_eq!(send_waiting(&mut program, 6, "sb", QUERY), (ON, FrameKind::MapPairs, 0, 0), "another key");
+    assert_eq!(send_waiting(&mut program, 7, "sa", MapFlags::CLEAR), (ON, FrameKind::MapPairs, 0, 1));
+    assert_eq!(send_waiting(&mut program, 3, "sa", VOTE), again, "the vote decided round 0");
+    assert_eq!(send_waiting(&mut program, 8, "sa", QUERY).0, ON, "round 1 is undecided");
+}
+
+#[test]
+fn server_decides_for_voters_that_need_its_record() {
+    let mut program = program();
+    send_waiting(&mut program, 1, "sa", RECORDED);
+    let forwarded = (ON, FrameKind::MapPairs, REACHED, 0);
+    assert_eq!(send_waiting(&mut program, 2, "sa", RECORDED), forwarded);
+    assert_eq!(send_waiting(&mut program, 2, "sa", RECORDED), forwarded);
+    assert_eq!(send_waiting(&mut program, 3, "sa", RECORDED), forwarded, "the server may have lost the last vote");
+    assert_eq!(send_waiting(&mut program, 4, "sa", QUERY), (ON, FrameKind::MapPairs, 0, 0));
+    server_message(&mut program, FrameKind::MapPairsAck, MapFlags::COUNT, 0);
+    assert_eq!(send_waiting(&mut program, 5, "sa", RECORDED), (BACK, FrameKind::MapAck, REACHED, 0));
+    assert_eq!(send_waiting(&mut program, 6, "sa", QUERY), (BACK, FrameKind::MapAck, REACHED, 0));
 }

@@ -62,6 +62,18 @@ impl Context<'_> {
         FrameVerdict { action: FrameAction::Multicast(self.base.gaid), len: self.len() }
     }
 
+    /// Turns the vote that decided a ballot in this round into the announcement of the decision: to all members the
+    /// first time (`first`), to the voter on a repeat. Like the server's announcement, it names the next round.
+    pub(crate) fn announce_decision(&mut self, round: u32, first: bool) -> FrameVerdict {
+        self.frame.base_mut().set_round(round + 1);
+        self.frame.map_mut().set_flags(self.map.flags | MapFlags::REACHED);
+        if !first {
+            return self.reflect(FrameKind::MapSoft, false);
+        }
+        self.frame.base_mut().set_kind(FrameKind::MapSoft as u8);
+        FrameVerdict { action: FrameAction::Multicast(self.base.gaid), len: self.len() }
+    }
+
     /// Returns the frame to its sender.
     pub(crate) fn reflect(&mut self, kind: FrameKind, strip: bool) -> FrameVerdict {
         let base = self.base;

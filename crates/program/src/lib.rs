@@ -213,6 +213,7 @@ impl SwitchProgram {
             }
             FrameKind::MapData if map.flags & MapFlags::LINEAR == 0 => self.keyed(application, context),
             FrameKind::MapData => self.linear(application, context),
+            FrameKind::MapPairs if ballot::is_query(&map) => self.ballot_query(application, context),
             FrameKind::MapPairs if map.flags & (MapFlags::COUNT | MapFlags::CLEAR) != 0 => {
                 self.ballot(application, context)
             }

@@ -138,7 +138,7 @@ pub struct Ballot {
     pub len: u8,
     /// Whether the server counts all votes of this row.
     pub moved: bool,
-    /// Whether the server has recorded that the threshold was reached.
+    /// Whether the ballot is decided, by the element or, as far as it has seen, by the server.
     pub decided: bool,
     /// Votes since the last clear.
     pub count: u32,

@@ -100,7 +100,7 @@ impl MapWork {
                 if threshold == 1 {
                     keys.clone_from(&names);
                 }
-                Operation::Count { keys: names, threshold, to }
+                Operation::Count { keys: names, threshold, to, ack: method.ack }
             }
             Kind::Clear => Operation::Clear { keys: typed.into_keys(), tokens: Vec::new() },
             // The server answers queries.
@@ -208,7 +208,7 @@ mod tests {
             ),
             (
                 Kind::Count { threshold: 5, to: ForwardTarget::All },
-                Operation::Count { keys: keys(), threshold: 5, to: ForwardTarget::All },
+                Operation::Count { keys: keys(), threshold: 5, to: ForwardTarget::All, ack: Ack::Server },
             ),
             (Kind::Clear, Operation::Clear { keys: keys(), tokens: Vec::new() }),
         ] {

@@ -18,8 +18,8 @@ const SEEDS_COMBINED: u64 = 400;
 
 /// Mutants that few seeds catch, with a seed that does. This seed is tried first, then all seeds.
 const RARE: [(Mutant, u64); 35] = [
-    (Mutant::ClaimOfCleared, 1784),
-    (Mutant::ClaimTwice, 1384),
+    (Mutant::ClaimTwice, 1499),
+    (Mutant::VotesUnsettled, 1384),
     (Mutant::ElementApplication, 1188),
     (Mutant::ShadowGuessed, 974),
     (Mutant::LocksAtOnce, 761),
@@ -33,7 +33,7 @@ const RARE: [(Mutant, u64); 35] = [
     (Mutant::BackupForAnybody, 284),
     (Mutant::AckTooSoon, 216),
     (Mutant::RowsOfLaterEpoch, 205),
-    (Mutant::VotesUnsettled, 216),
+    (Mutant::DecisionSaidOnce, 215),
     (Mutant::WindowUnbounded, 190),
     (Mutant::ServerEpoch, 186),
     (Mutant::VoteRepeats, 137),
@@ -85,6 +85,10 @@ const OF_PARTS: [Mutant; 10] = [
     Mutant::PlaceFailedForgotten,
 ];
 
+/// Mutant without effect here: a later vote or the report of the caller whose vote decided replaces the record. The
+/// comparison of executions catches it.
+const UNSEEN_BY_MAP: Mutant = Mutant::DecidedForgotten;
+
 /// Mutant without effect here: no request follows another one onto a failed path. Only reads alone would show it, and
 /// no application here sends reads over the same resources as writes.
 const UNSEEN_BY_PLACE: Mutant = Mutant::PlaceFailedPassed;
@@ -124,7 +128,8 @@ fn shrunk<S: Simulation>(mutant: Mutant, seeds: u64) -> (S::Plan, S::Plan) {
 
 #[test]
 fn every_map_mutant_is_caught() {
-    expect_each_caught::<MapSimulation>(Mutant::MAP.iter().copied(), SEEDS);
+    let seen = Mutant::MAP.iter().copied().filter(|mutant| *mutant != UNSEEN_BY_MAP);
+    expect_each_caught::<MapSimulation>(seen, SEEDS);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Shrinking of scenarios.
 
-use pathcall_endpoint::map::Operation;
+use pathcall_endpoint::map::{Ack, Operation};
 use pathcall_sim::Simulation;
 use pathcall_sim::map::link::Faults;
 use pathcall_sim::map::scenario::{Purpose, Scenario, Step};
@@ -21,7 +21,7 @@ fn shrunk_scenario_has_only_needed_parts() {
     let mut scenario = (1..).map(generate).find(fits).expect("one seed in a few");
     // A call that waits for callers that do not exist.
     let keys = vec!["never".into()];
-    let waiting = Operation::Count { keys, threshold: 99, to: ForwardTarget::All };
+    let waiting = Operation::Count { keys, threshold: 99, to: ForwardTarget::All, ack: Ack::Element };
     scenario.applications[0].callers[0].steps.insert(0, Step::call(waiting));
     let smallest = MapSimulation::shrink(&scenario).expect("scenario fails");
     assert!(matches!(MapSimulation::play(&smallest).failure, Some((_, MapViolation::Stuck { waiting: 1, .. }))));

@@ -185,6 +185,10 @@ mutants! {
         VoteForAnother,
         /// The element reports a decision before the server has recorded it.
         DecidedUnrecorded,
+        /// The element decides a ballot and does not record it.
+        DecidedForgotten,
+        /// The element does not repeat the decision to the caller whose vote decided.
+        DecisionSaidOnce,
         /// The element does not count the clearings of a ballot.
         ClearsUncounted,
         /// The server treats each vote after the threshold as the deciding one.
@@ -203,6 +207,12 @@ mutants! {
         WonSaidOnce,
         /// The client does not claim a vote that the element acknowledged.
         VoteForgotten,
+        /// The client does not report to the server that its vote decided a ballot in the element.
+        DecisionUnreported,
+        /// The server treats a claimed decision as a claim of votes.
+        DecisionUnclaimed,
+        /// The client lets the element decide although the server must record the decision first (`ack: server`).
+        DecisionTooSoon,
         /// The client gives an unacknowledged vote a new sequence number when the epoch changes.
         VoteRenumbered,
         /// The client treats locks as held after the end of their lease.

@@ -79,6 +79,10 @@ mistakes! {
     VoteForAnother,
     /// Reports a ballot as decided before the server has recorded the decision.
     DecidedUnrecorded,
+    /// Decides a ballot and does not record it.
+    DecidedForgotten,
+    /// Does not repeat the decision to the caller whose vote decided.
+    DecisionSaidOnce,
     /// Does not count the clears of a ballot.
     ClearsUncounted,
     "lanes.h":

@@ -23,7 +23,7 @@ const KEYS: [&[u8]; 10] = [
 ];
 
 impl Generator {
-    /// Vote, or clear of a ballot.
+    /// Vote, clear of a ballot, or query of its decision.
     pub(super) fn vote(&mut self, a: usize) -> Vec<u8> {
         let index = self.pick_row(a);
         let clears = self.random.percent(15);
@@ -33,7 +33,9 @@ impl Generator {
             0..4 => self.random.pick(&KEYS),
             _ => KEYS[index as usize % (KEYS.len() - 2)],
         };
-        let flags = if clears { MapFlags::CLEAR } else { MapFlags::COUNT };
+        let mut flags = if clears { MapFlags::CLEAR } else { MapFlags::COUNT };
+        flags |= if self.random.once_in(6) { MapFlags::GET } else { 0 };
+        flags |= if self.random.once_in(5) { MapFlags::WAIT } else { 0 };
         let map = MapRepr {
             flags: flags ^ if self.random.once_in(25) { 1 << self.random.below(16) } else { 0 },
             to: self.random.pick(&[0, 1, 2]),

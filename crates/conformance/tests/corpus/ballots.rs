@@ -22,6 +22,12 @@ fn vote(from: u32, seq: u32, row: u32, key: &[u8]) -> Vec<u8> {
     entries(&caller(from, FrameKind::MapPairs, seq), &about(row, MapFlags::COUNT, 2), &[key])
 }
 
+/// Vote of a caller that waits for the decision.
+fn waiting_vote(from: u32, seq: u32, row: u32, flags: u16, key: &[u8]) -> Vec<u8> {
+    let map = MapRepr { to: ForwardTarget::All as u8, ..about(row, MapFlags::COUNT | flags, 2) };
+    entries(&caller(from, FrameKind::MapPairs, seq), &map, &[key])
+}
+
 fn clear(from: u32, seq: u32, row: u32, key: &[u8]) -> Vec<u8> {
     entries(&caller(from, FrameKind::MapPairs, seq), &about(row, MapFlags::CLEAR, 0), &[key])
 }
@@ -77,6 +83,34 @@ pub fn ballots() -> Case {
     let at = cut.len() - 13;
     cut[at] += 1;
     scene.send(cut);
+    scene
+        .remark("callers wait: the vote at the threshold is the decision, for all members; later votes get the answer");
+    scene.send(waiting_vote(21, 100, 3, MapFlags::GET, b"splan"));
+    scene.send(waiting_vote(21, 101, 3, 0, b"splan"));
+    scene.send(waiting_vote(22, 101, 3, MapFlags::GET, b"splan"));
+    scene.send(waiting_vote(22, 102, 3, 0, b"splan"));
+    scene.send(waiting_vote(22, 102, 3, 0, b"splan"));
+    scene.send(waiting_vote(21, 101, 3, 0, b"splan"));
+    scene.send(waiting_vote(21, 102, 3, 0, b"splan"));
+    scene.remark("a query of the decision is answered, also again; one about another key goes to the server");
+    scene.send(waiting_vote(22, 103, 3, MapFlags::GET, b"splan"));
+    scene.send(waiting_vote(22, 103, 3, MapFlags::GET, b"splan"));
+    scene.send(waiting_vote(22, 104, 3, MapFlags::GET, b"splane"));
+    scene.remark("cleared: the vote that decided has the same answer; the next round is undecided");
+    scene.send(clear(22, 105, 3, b"splan"));
+    scene.send(waiting_vote(22, 102, 3, 0, b"splan"));
+    scene.send(waiting_vote(22, 106, 3, MapFlags::GET, b"splan"));
+    scene.send(clear(22, 107, 3, b"splan"));
+    scene.remark("the server records the decision first: votes from the threshold on are forwarded until then");
+    scene.send(waiting_vote(21, 103, 3, MapFlags::WAIT, b"splan"));
+    scene.send(waiting_vote(22, 108, 3, MapFlags::WAIT, b"splan"));
+    scene.send(waiting_vote(21, 104, 3, MapFlags::WAIT, b"splan"));
+    scene.send(waiting_vote(21, 105, 3, MapFlags::GET, b"splan"));
+    scene.send(decided(3, 2, true));
+    scene.send(waiting_vote(21, 106, 3, MapFlags::WAIT, b"splan"));
+    scene.send(waiting_vote(21, 105, 3, MapFlags::GET, b"splan"));
+    scene.state();
+    scene.step(ProgramStep::Reset(2));
     scene.remark("rows out of range");
     scene.send(vote(21, 14, 4, b"sred"));
     scene.send(decided(4, 0, false));

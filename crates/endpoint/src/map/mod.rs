@@ -60,6 +60,8 @@ pub enum Operation {
         threshold: u32,
         /// Forward target.
         to: ForwardTarget,
+        /// Party that has the decision of a ballot before a waiting caller gets it. No effect on locks.
+        ack: Ack,
     },
     /// Clears counters and values of keys, and releases locks.
     Clear {

@@ -198,6 +198,11 @@ impl<'a> Owner<'a> {
         if self.memory.is_some() { of_use } else { caller.by_element && self.element.is_some() }
     }
 
+    /// Whether it has recorded that a ballot is decided.
+    pub(crate) fn has_decided(&self, key: &Key, threshold: u32) -> bool {
+        self.server.has_decided(key, threshold)
+    }
+
     pub(crate) fn stats(&self) -> ServerStats {
         self.server.stats()
     }

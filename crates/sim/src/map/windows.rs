@@ -125,6 +125,10 @@ impl Windows {
             FrameKind::MapAck | FrameKind::MapPairsAck | FrameKind::MapRefused => {
                 self.acknowledge(self.flow(to, &base), base.seq());
             }
+            // A decision of the element has the flow and the number of the vote that decided.
+            FrameKind::MapSoft if !base.has(Flags::FROM_SERVER) && frame.map().has(MapFlags::COUNT) => {
+                self.acknowledge(self.flow(to, &base), base.seq());
+            }
             FrameKind::MapResult => {
                 let round = (frame.map().index(), base.round());
                 for window in self.flows.range_mut((to, 0)..=(to, u32::MAX)).map(|(_, window)| window) {

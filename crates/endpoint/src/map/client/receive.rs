@@ -67,6 +67,7 @@ impl MapClient {
                 }
             }
             FrameKind::MapSoft if frame.map().has(MapFlags::COUNT) => {
+                self.on_own_decision(now, &frame, ecn);
                 self.votes.on_decision(now, &frame, &self.config);
                 self.finish_votes();
             }
@@ -122,6 +123,18 @@ impl MapClient {
         let base = frame.base();
         let first = if base.has(Flags::CROSS) { 0 } else { self.config.slot_base };
         Some((base.slot().checked_sub(first)? as usize, base.seq()))
+    }
+
+    /// Handles a decision of the element, if a vote in flight of this caller made it: the frame names that vote.
+    fn on_own_decision(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) {
+        let by_element = !frame.base().has(Flags::FROM_SERVER);
+        let Some((flow, seq, Item::Vote(id, index))) = self.in_flight_item(frame).filter(|_| by_element) else {
+            return;
+        };
+        let Some(round) = frame.base().round().checked_sub(1) else { return };
+        if self.votes.on_own_decision(now, id, index, round, &self.config, &mut self.stats).is_some() {
+            let _ = self.flows[flow].ack(now, seq, ecn);
+        }
     }
 
     fn on_ack(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {

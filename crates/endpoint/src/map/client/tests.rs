@@ -3,7 +3,7 @@
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, MapFlags, MapRepr};
 
-use super::super::{Key, Modify};
+use super::super::{Ack, Key, Modify};
 use super::*;
 use crate::flow::{FlowTiming, RENEWAL_AT};
 
@@ -90,7 +90,12 @@ fn call_longer_than_remaining_sequence_numbers_fails() {
 #[test]
 fn caller_with_lock_request_is_not_replaced() {
     let mut client = caller(3);
-    let locks = Operation::Count { keys: vec![Key::from("a")], threshold: 1, to: pathcall_wire::ForwardTarget::Src };
+    let locks = Operation::Count {
+        keys: vec![Key::from("a")],
+        threshold: 1,
+        to: pathcall_wire::ForwardTarget::Src,
+        ack: Ack::Element,
+    };
     client.start(NOW, CallId(1), locks);
     assert!(!client.needs_successor(RENEWAL_AT), "a new caller would lose the locks");
 }

@@ -2,11 +2,12 @@
 //!
 //! Keys are sent whole. Past the element, several keys share a frame. When the server has reported that the element
 //! counts, each key that fits a register is sent to the element in its own frame, to the row of its hash. Votes that
-//! only the element has counted are kept as [`Claim`]s until the epoch ends or this caller leaves. A vote in flight at
-//! the end of an epoch is sent past the element with the same sequence number, so that the server does not count it
-//! twice.
+//! only the element has counted, and decisions that it has announced, are [kept](claims) until the epoch ends or this
+//! caller leaves; if a vote of this caller decided, the server learns of it at once. A vote in flight at the end of an
+//! epoch is sent past the element with the same sequence number, so that the server does not count it twice.
 
 mod call;
+mod claims;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,13 +15,10 @@ use std::time::Duration;
 use pathcall_wire::pairs::{self, MAX_KEY, PairStatus};
 use pathcall_wire::{FrameKind, Instant, MapFlags, MapFrame, Mutant, mutant};
 
-use super::super::ballot::Claim;
 use super::super::{CallError, Dest, Key, Operation, Output};
 use super::{CallId, ClientConfig, ClientStats, Flow, FlowPosition, Item};
 use call::{VoteCall, VoteOp};
-
-/// Bit in the ids of claims, which the client makes itself.
-const OWN_CALLS: u64 = 1 << 63;
+use claims::UnrecordedVotes;
 
 /// First and maximum pause before a key is sent again that the server could not count yet.
 const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
@@ -39,14 +37,6 @@ pub(super) struct VoteCalls {
     unrecorded: UnrecordedVotes,
     own: u64,
     closing: bool,
-}
-
-/// Votes that the element has acknowledged and the server has not recorded. At most one key per row.
-#[derive(Default)]
-struct UnrecordedVotes {
-    claims: BTreeMap<Key, Claim>,
-    /// Operation of the counted votes, equal for all calls.
-    counted: Option<VoteOp>,
 }
 
 impl VoteCalls {
@@ -131,17 +121,24 @@ impl VoteCalls {
         let call = self.calls.get_mut(&id)?;
         let sent = call.frames.get(index as usize).filter(|sent| !sent.done)?;
         let (members, is_query) = (sent.members.clone(), sent.is_query);
+        let rows = if config.element { self.rows } else { 0 };
         if frame.kind() == FrameKind::MapAck {
             let i = *members.first().filter(|_| sent.row.is_some())?;
-            stats.lanes_element += 1;
+            stats.lanes_element += u64::from(!is_query);
             let (counts, waits) = (matches!(call.op, VoteOp::Count { .. }), call.op.waits());
+            let (decided, round) = (frame.map().has(MapFlags::REACHED), frame.base().round());
+            if decided {
+                call.decided_early.remove(&i);
+            }
+            if decided && waits {
+                self.unrecorded.add_decision(call.op, &call.keys[i as usize], round);
+            }
             // Before the server records the decision, only the element has the vote.
-            if counts && !frame.map().has(MapFlags::REACHED) {
-                let round = frame.base().round();
-                self.unrecorded.add(call.op, &call.keys[i as usize], round);
-                if waits && !mutant::on(Mutant::HeldIsDone) {
-                    call.wait_for_decision(i, Some(round));
-                }
+            if counts && !decided && !is_query {
+                self.unrecorded.add_vote(call.op, &call.keys[i as usize], round);
+            }
+            if counts && !decided && waits && !mutant::on(Mutant::HeldIsDone) {
+                call.wait_for_decision(i, Some(round), rows);
             }
         } else {
             let answers: Vec<_> = pairs::answers(frame.payload()).collect();
@@ -159,14 +156,14 @@ impl VoteCalls {
                         continue;
                     }
                     PairStatus::Held if !mutant::on(Mutant::HeldIsDone) => {
-                        call.wait_for_decision(i, None);
+                        call.wait_for_decision(i, None, rows);
                     }
                     PairStatus::Full => call.error = Some(CallError::KeysFull),
                     _ => call.won |= call.op.is_deciding(answer.value),
                 }
                 let by_element = answer.status == PairStatus::Mapped;
                 let lanes = if by_element { &mut stats.lanes_element } else { &mut stats.lanes_software };
-                *lanes += u64::from(!is_query);
+                *lanes += u64::from(!is_query && !matches!(call.op, VoteOp::Claim { .. }));
             }
         }
         let call = self.calls.get_mut(&id)?;
@@ -214,7 +211,7 @@ impl VoteCalls {
             if !call.detached && !mutant::on(Mutant::HeldNeverProbed) {
                 // The announcement of the decision may be lost, or the decision may be of an ended epoch.
                 let waiting = std::mem::take(&mut call.waiting);
-                call.push_software(&waiting.into_keys().collect::<Vec<_>>(), true);
+                call.push_queries(&waiting.into_keys().collect::<Vec<_>>(), rows);
             }
             self.mark_ready(id);
             self.finish_if_done(now, id, config);
@@ -237,12 +234,44 @@ impl VoteCalls {
     pub(super) fn on_decision(&mut self, now: Instant, frame: &MapFrame<&[u8]>, config: &ClientConfig) {
         let Some((key, _)) = pairs::entries(frame.payload()).next() else { return };
         let round = frame.base().round().checked_sub(1).filter(|_| frame.base().epoch() == config.epoch);
+        let concerned = self.calls.values().find(|call| call.op.waits() && call.concerns(key));
+        if let (Some(round), Some(call), Some(key)) = (round, concerned, Key::from_bytes(key)) {
+            self.unrecorded.add_decision(call.op, &key, round);
+        }
+        let rows = if config.element { self.rows } else { 0 };
         let waiting = self.calls.iter_mut().filter(|(_, call)| call.op.waits());
-        let heard: Vec<CallId> = waiting.filter_map(|(id, call)| call.on_decision(key, round).then_some(*id)).collect();
+        let heard: Vec<CallId> =
+            waiting.filter_map(|(id, call)| call.on_decision(key, round, rows).then_some(*id)).collect();
         for id in heard {
             self.mark_ready(id);
             self.finish_if_done(now, id, config);
         }
+    }
+
+    /// Handles the element's decision by the vote in this frame of a call: the vote is complete, and the server learns
+    /// of the decision.
+    pub(super) fn on_own_decision(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        index: u32,
+        round: u32,
+        config: &ClientConfig,
+        stats: &mut ClientStats,
+    ) -> Option<()> {
+        let call = self.calls.get_mut(&id)?;
+        let sent = call.frames.get_mut(index as usize).filter(|sent| !sent.done && sent.row.is_some())?;
+        let i = *sent.members.first().filter(|_| !sent.is_query)?;
+        sent.done = true;
+        call.open -= 1;
+        call.decided_early.remove(&i);
+        stats.lanes_element += 1;
+        let (op, key) = (call.op, call.keys[i as usize].clone());
+        self.unrecorded.add_decision(op, &key, round);
+        self.report_decision(op, key, round, config);
+        self.mark_ready(id);
+        self.finish_if_done(now, id, config);
+        Some(())
     }
 
     /// Applies a change of epoch: votes are sent past the element, and the votes of the ended epoch are claimed.
@@ -276,39 +305,6 @@ impl VoteCalls {
         }
     }
 
-    /// Starts a call that claims all votes that the element had acknowledged. Each vote is claimed once.
-    fn claim(&mut self, config: &ClientConfig) {
-        let claims = std::mem::take(&mut self.unrecorded.claims);
-        let (keys, values): (Vec<_>, Vec<_>) = claims.into_iter().map(|(key, claim)| (key, claim.to_value())).unzip();
-        let Some(VoteOp::Count { threshold, to }) = self.unrecorded.counted else { return };
-        if keys.is_empty() || mutant::on(Mutant::VoteForgotten) {
-            return;
-        }
-        let call = VoteCall { detached: true, ..VoteCall::with_values(VoteOp::Claim { threshold, to }, keys, values) };
-        self.own += 1;
-        self.queue_call(CallId(OWN_CALLS | self.own), call, config);
-        // First: the server counts no vote before all claims.
-        self.ready.rotate_right(1);
-    }
-
-    /// Starts closing.
-    pub(super) fn close(&mut self, config: &ClientConfig) {
-        self.closing = true;
-        self.claim_if_closing(config);
-    }
-
-    /// Claims the remaining votes if the caller is closing.
-    fn claim_if_closing(&mut self, config: &ClientConfig) {
-        if self.closing && self.calls.is_empty() {
-            self.claim(config);
-        }
-    }
-
-    /// Whether claims are open.
-    pub(super) fn is_claiming(&self) -> bool {
-        self.calls.values().any(|call| matches!(call.op, VoteOp::Claim { .. }))
-    }
-
     pub(super) fn is_idle(&self) -> bool {
         self.calls.is_empty()
     }
@@ -323,19 +319,5 @@ impl VoteCalls {
         self.timers.clear();
         self.unrecorded = UnrecordedVotes::default();
         std::mem::take(&mut self.calls).into_iter().filter(|(_, call)| !call.detached).map(|(id, _)| id).collect()
-    }
-}
-
-impl UnrecordedVotes {
-    /// Adds a vote of a round. Votes of earlier rounds are dropped, since their ballot was cleared.
-    fn add(&mut self, op: VoteOp, key: &Key, round: u32) {
-        self.counted = Some(op);
-        let claim = self.claims.entry(key.clone()).or_insert(Claim { round, votes: 0 });
-        if round > claim.round {
-            *claim = Claim { round, votes: 0 };
-        }
-        if round == claim.round {
-            claim.votes = claim.votes.saturating_add(1);
-        }
     }
 }

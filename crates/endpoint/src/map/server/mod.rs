@@ -387,6 +387,13 @@ impl MapServer {
         self.events.pop_front()
     }
 
+    /// Whether the server has recorded that the votes for a ballot have reached this threshold. A decision of the
+    /// element may be recorded later than callers get it, except with [`Ack::Server`](super::Ack).
+    #[must_use]
+    pub fn has_decided(&self, key: &Key, threshold: u32) -> bool {
+        self.votes.is_decided(key, threshold)
+    }
+
     /// Counters of this owner.
     #[must_use]
     pub fn stats(&self) -> ServerStats {

@@ -1,16 +1,18 @@
 //! Ballots at the owner: keys that the element or the server counts up to a threshold.
 //!
 //! ```text
-//! past the element    ─► counted by the server, or redirected to the element, or deferred
-//! through the element ─┬─ threshold reached in the element: decided, recorded here, then announced
+//! past the element    ─┬─ counted by the server, or redirected to the element, or deferred
+//!                      └─ a claim: of a decision by the element, or of votes that it had counted
+//! through the element ─┬─ threshold reached in the element, and the server decides: recorded here, then announced
 //!                      ├─ row of another ballot, or of the server: counted by the server
+//!                      ├─ a query that the element could not answer
 //!                      └─ a clear
 //! ```
 //!
 //! Either a row in the element or this table counts the votes of a ballot, never both. The element counts from zero, so
 //! it must not count a ballot that is open here: at the start of an epoch, the rows of such ballots are
 //! [moved](VotePhase::Moving) to the server first. When the epoch ends, callers [claim](ballot) their votes that the
-//! element had acknowledged; before all claims, no vote counts.
+//! element had acknowledged, and the decisions that it had announced; before all claims, no vote counts.
 
 mod ballot;
 mod phase;
@@ -83,6 +85,11 @@ impl BallotStore {
         self.ballots.len()
     }
 
+    /// Whether the votes recorded for a key have reached this threshold.
+    pub(super) fn is_decided(&self, key: &Key, threshold: u32) -> bool {
+        self.ballots.get(key).is_some_and(|ballot| ballot.has_reached(threshold))
+    }
+
     /// Handles a frame of whole keys from a caller.
     pub(super) fn on_pairs(
         &mut self,
@@ -106,7 +113,7 @@ impl BallotStore {
         }
         let first = if by_element { shared.members.get(&base.src())?.member.slot_base } else { 0 };
         let frame_id = FrameId { endpoint: base.src(), flow: base.slot().checked_sub(first)?, seq: base.seq() };
-        if !by_element && map.has(MapFlags::COUNT | MapFlags::GET) {
+        if map.has(MapFlags::COUNT | MapFlags::GET) && !map.has(MapFlags::CLEAR) {
             return self.answer_query(frame, shared, out);
         }
         if by_element && !map.has(MapFlags::DIVERTED) {

@@ -377,7 +377,7 @@ impl<'a> Application<'a> {
                 self.keys.end(operation);
                 Ok(())
             }
-            (StepWork::Call(Operation::Count { keys, threshold, to }), Output::Counted { forwarded }) => {
+            (StepWork::Call(Operation::Count { keys, threshold, to, .. }), Output::Counted { forwarded }) => {
                 if *to != ForwardTarget::Server && !forwarded {
                     return Err(unexpected("forwarded"));
                 }

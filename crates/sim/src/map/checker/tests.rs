@@ -219,7 +219,8 @@ fn lock_has_one_holder() {
 #[test]
 fn one_message_is_forwarded_at_threshold() {
     let purpose = Purpose::Count { threshold: 2, to: ForwardTarget::Server };
-    let count = || Step::call(Operation::Count { keys: vec![Key::from("k")], threshold: 2, to: ForwardTarget::Server });
+    let to = ForwardTarget::Server;
+    let count = || Step::call(Operation::Count { keys: vec![Key::from("k")], threshold: 2, to, ack: Ack::Element });
     let scenario = scenario(purpose, vec![vec![count()], vec![count()]]);
     let told = |node, forwarded| (node, finished(0, Output::Counted { forwarded }));
     let early = MapViolation::CountedEarly { node: ONE, key: Key::from("k"), counted: 1, threshold: 2 };

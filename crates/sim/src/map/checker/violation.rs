@@ -134,6 +134,14 @@ pub enum MapViolation {
         /// Threshold of the ballot.
         threshold: u32,
     },
+    /// A caller got a decision that the server should have recorded.
+    #[error("{node}: {key:?} was decided, but the server has no record of it")]
+    DecisionUnrecorded {
+        /// Caller that got the decision, or the owner at the end.
+        node: MapNodeId,
+        /// Key of the ballot.
+        key: Key,
+    },
     /// `CntFwd` to the server did not forward exactly one message.
     #[error("{key:?} was forwarded {times} times, expected once")]
     Forwarded {

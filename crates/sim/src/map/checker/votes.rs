@@ -3,14 +3,19 @@
 //! Votes and clears take effect at some time between their start and their end. Between clears a ballot has a quiet
 //! period. At most one vote that lies within the period may win. If the votes within it reach the threshold, some
 //! vote that took effect after the previous clear must have won.
+//!
+//! The server has each decision that waiting callers got: with `ack: server` before the first of them, otherwise at the
+//! end, unless a caller was killed.
 
 use std::collections::BTreeMap;
 
-use pathcall_endpoint::map::Key;
 use pathcall_endpoint::map::client::CallId;
+use pathcall_endpoint::map::{Ack, Key, Operation, Output};
+use pathcall_wire::ForwardTarget;
 
-use super::MapViolation;
-use crate::map::node::MapNodeId;
+use super::{MapChecker, MapViolation, step_of};
+use crate::map::node::{MapNodeId, NodeReport};
+use crate::map::scenario::{Purpose, StepWork};
 
 /// Number of a report; the order of events.
 type EventIndex = u64;
@@ -103,6 +108,51 @@ impl Votes {
                 Ok(())
             })
         })
+    }
+}
+
+impl MapChecker<'_> {
+    /// Checks that the server has the decision that a caller got with `ack: server`. `has`: whether the owner of an
+    /// application has recorded that a ballot has reached its threshold.
+    pub(crate) fn check_recorded(
+        &self,
+        node: MapNodeId,
+        report: &NodeReport,
+        has: impl Fn(usize, &Key, u32) -> bool,
+    ) -> Result<(), MapViolation> {
+        let (MapNodeId::Caller(application, caller), NodeReport::Finished(id, Ok(Output::Counted { .. }))) =
+            (node, report)
+        else {
+            return Ok(());
+        };
+        match &self.applications[application].plan.callers[caller].steps[step_of(*id).0].work {
+            StepWork::Call(Operation::Count { keys, threshold, to, ack: Ack::Server })
+                if *to != ForwardTarget::Server =>
+            {
+                let lacking = keys.iter().find(|key| !has(application, key, *threshold));
+                lacking.map_or(Ok(()), |key| Err(MapViolation::DecisionUnrecorded { node, key: key.clone() }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks at the end that the server has all decisions that waiting callers got.
+    pub(crate) fn check_end_of_votes(&self, has: impl Fn(usize, &Key, u32) -> bool) -> Result<(), MapViolation> {
+        for (index, application) in self.applications.iter().enumerate() {
+            let Purpose::Count { threshold, to: ForwardTarget::All | ForwardTarget::Src } = application.plan.purpose
+            else {
+                continue;
+            };
+            let may_lose = application.plan.ack == Ack::Element
+                && application.plan.callers.iter().any(|caller| caller.crash.is_some());
+            let decided =
+                application.votes.ballots.iter().filter(|(_, ballot)| ballot.votes.values().any(|vote| vote.won));
+            if let Some((key, _)) = decided.filter(|_| !may_lose).find(|(key, _)| !has(index, key, threshold)) {
+                let node = MapNodeId::Owner(index);
+                return Err(MapViolation::DecisionUnrecorded { node, key: key.clone() });
+            }
+        }
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::map::{Ack, ClearPolicy, Operation};
 use pathcall_program::Size;
-use pathcall_wire::{Instant, TokenKey};
+use pathcall_wire::{ForwardTarget, Instant, TokenKey};
 
 use super::application;
 use super::faults::FaultPlan;
@@ -23,6 +23,8 @@ const CLEARING: u64 = 0x63_6c72;
 const ROWS: u64 = 0x72_6f77;
 /// XOR mask of the seed for gradients.
 const GRADIENTS: u64 = 0x67_7261;
+/// XOR mask of the seed for votes.
+const VOTING: u64 = 0x76_6f74;
 /// XOR mask of the seed for callers that leave.
 const LEAVING: u64 = 0x6c_6561;
 /// XOR mask of the seed for owners with a store, and their ends.
@@ -107,6 +109,7 @@ pub fn generate(seed: u64) -> Scenario {
     }
     let mut random = Random::new(seed ^ GRADIENTS);
     scenario.applications.iter_mut().for_each(|plan| gradient::draw(&mut random, plan));
+    decide_at_server(&mut Random::new(seed ^ VOTING), &mut scenario);
     leave(&mut Random::new(seed ^ LEAVING), &mut scenario);
     let mut random = Random::new(seed ^ WAYS);
     if random.percent(45) {
@@ -176,6 +179,23 @@ fn acknowledge_by_server(random: &mut Random, scenario: &mut Scenario) {
             let at = Instant(failure.at.0.saturating_sub(about.as_nanos() as u64 / 2)) + random.up_to(about);
             let killed = random.index(plan.callers.len());
             plan.callers[killed].crash = Some(ProcessCrash { at, detected_after: random.up_to(noticed) });
+        }
+    }
+}
+
+/// In some applications whose callers wait for decisions, the server acknowledges: no decision that a caller got may be
+/// lost.
+fn decide_at_server(random: &mut Random, scenario: &mut Scenario) {
+    for plan in &mut scenario.applications {
+        let Purpose::Count { to: ForwardTarget::All | ForwardTarget::Src, .. } = plan.purpose else { continue };
+        if !random.percent(30) {
+            continue;
+        }
+        plan.ack = Ack::Server;
+        for step in plan.callers.iter_mut().flat_map(|caller| &mut caller.steps) {
+            if let StepWork::Call(Operation::Count { ack, .. }) = &mut step.work {
+                *ack = Ack::Server;
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ mod votes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pathcall_endpoint::map::{Key, Operation, RegisterGrant};
+use pathcall_endpoint::map::{Ack, Key, Operation, RegisterGrant};
 use pathcall_program::Size;
 use pathcall_wire::{ForwardTarget, Instant};
 
@@ -287,7 +287,7 @@ impl StepWork {
             Self::Call(operation) => operation.clone(),
             Self::Lock { keys, .. } => {
                 // NetRPC Table 2: test-and-set is CntFwd with threshold 1.
-                Operation::Count { keys: keys.clone(), threshold: 1, to: ForwardTarget::Src }
+                Operation::Count { keys: keys.clone(), threshold: 1, to: ForwardTarget::Src, ack: Ack::Element }
             }
         }
     }

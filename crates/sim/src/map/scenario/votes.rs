@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pathcall_endpoint::map::{Key, Operation};
+use pathcall_endpoint::map::{Ack, Key, Operation};
 use pathcall_wire::ForwardTarget;
 
 use super::{Step, keys};
@@ -37,7 +37,7 @@ pub(super) fn steps(random: &mut Random, callers: usize, threshold: u32, to: For
                         ..Step::call(Operation::Clear { keys: keys.clone(), tokens: Vec::new() })
                     });
                 }
-                let operation = Operation::Count { keys, threshold, to };
+                let operation = Operation::Count { keys, threshold, to, ack: Ack::Element };
                 steps.push(Step { pause, ..Step::call(operation) });
             }
         }

@@ -285,6 +285,9 @@ impl<'a> MapWorld<'a> {
             let (nodes, now) = (&mut self.nodes, self.time.now);
             self.checker.check_lock_rivals(node, &report, |holder, step| nodes.considers_held(now, holder, step));
             self.checker.check_report(node, &report)?;
+            self.checker.check_recorded(node, &report, |application, key, threshold| {
+                nodes.owners[application].has_decided(key, threshold)
+            })?;
             if let (MapNodeId::Caller(application, number), NodeReport::Leaves) = (node, &report) {
                 self.ends(application, number);
             }

@@ -173,6 +173,10 @@ impl MapWorld<'_> {
                     return Err(MapViolation::NotIdle { node });
                 }
                 self.checker.check_end()?;
+                let owners = &self.nodes.owners;
+                self.checker.check_end_of_votes(|application, key, threshold| {
+                    owners[application].has_decided(key, threshold)
+                })?;
                 self.last_query(0)?;
             }
             Phase::Values(application, _) if !done => {

@@ -111,7 +111,7 @@ impl KeyedCall {
                 let (keys, values) = pairs.into_iter().unzip();
                 (KeyedOp::Add { get }, modify, keys, values)
             }
-            Operation::Count { keys, threshold, to } => {
+            Operation::Count { keys, threshold, to, .. } => {
                 let values = vec![i64::from(threshold > 1); keys.len()];
                 (KeyedOp::Count { threshold, to }, Modify::default(), keys, values)
             }

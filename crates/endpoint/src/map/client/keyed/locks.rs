@@ -11,7 +11,7 @@ use pathcall_wire::map::LOCK_TAG;
 use pathcall_wire::pairs::{PairAnswer, PairStatus};
 use pathcall_wire::{ForwardTarget, Instant, MapFlags, MapFrame, Mutant, mutant};
 
-use super::super::super::{Key, Operation};
+use super::super::super::{Ack, Key, Operation};
 use super::super::{CallId, ClientConfig};
 use super::call::{KeyedCall, KeyedOp};
 use super::key_cache::KeyLocation;
@@ -196,7 +196,8 @@ impl KeyedCalls {
         if keys.is_empty() {
             return;
         }
-        let mut call = KeyedCall::new(Operation::Count { keys, threshold: 1, to: ForwardTarget::Src });
+        let mut call =
+            KeyedCall::new(Operation::Count { keys, threshold: 1, to: ForwardTarget::Src, ack: Ack::Element });
         (call.claim, call.detached, call.values) = (true, true, tokens);
         self.own += 1;
         self.locks.claims += 1;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, MAX_ENTRIES};
-use pathcall_wire::{Flags, ForwardTarget, FrameKind, Instant, MAX_UNSIGNED, MapFlags, MapRepr};
+use pathcall_wire::{Flags, ForwardTarget, FrameKind, Instant, MAX_UNSIGNED, MapFlags, MapRepr, Mutant, mutant};
 
 use super::super::super::ballot::row_of;
-use super::super::super::{CallError, Dest, Key, Operation, Output};
+use super::super::super::{Ack, CallError, Dest, Key, Operation, Output};
 use super::super::{ClientConfig, FlowPosition, frames};
 
 /// Operation on ballots.
@@ -16,9 +16,10 @@ pub(super) enum VoteOp {
     Count {
         threshold: u32,
         to: ForwardTarget,
+        ack: Ack,
     },
     Clear,
-    /// Claim of votes that the element had acknowledged.
+    /// Claim of votes that the element had acknowledged, or of decisions that it had announced.
     Claim {
         threshold: u32,
         to: ForwardTarget,
@@ -72,7 +73,7 @@ impl VoteOp {
 
     /// Whether an answer with this value says that the vote decided its ballot.
     pub(super) fn is_deciding(self, value: i64) -> bool {
-        matches!(self, Self::Count { threshold, to: ForwardTarget::Server } if value == i64::from(threshold))
+        matches!(self, Self::Count { threshold, to: ForwardTarget::Server, .. } if value == i64::from(threshold))
     }
 }
 
@@ -83,9 +84,9 @@ impl VoteCall {
     /// If the operation neither counts nor clears.
     pub(super) fn new(operation: Operation) -> Self {
         match operation {
-            Operation::Count { keys, threshold, to } => {
+            Operation::Count { keys, threshold, to, ack } => {
                 let values = vec![1; keys.len()];
-                Self::with_values(VoteOp::Count { threshold, to }, keys, values)
+                Self::with_values(VoteOp::Count { threshold, to, ack }, keys, values)
             }
             Operation::Clear { keys, .. } => {
                 let values = vec![0; keys.len()];
@@ -144,11 +145,11 @@ impl VoteCall {
 
     /// Records that the vote for a key is counted, with the round if the element counted it. The key waits for the
     /// decision.
-    pub(super) fn wait_for_decision(&mut self, member: u32, round: Option<u32>) {
+    pub(super) fn wait_for_decision(&mut self, member: u32, round: Option<u32>, rows: u32) {
         match self.decided_early.remove(&member) {
             None => drop(self.waiting.insert(member, round)),
             Some(decided_early) if decided_early.is_some() && decided_early == round => {}
-            Some(_) => self.push_software(&[member], true),
+            Some(_) => self.push_queries(&[member], rows),
         }
     }
 
@@ -158,8 +159,8 @@ impl VoteCall {
     }
 
     /// Handles the decision of a key's ballot, with the round in the element if known. Returns whether this call waited
-    /// for it.
-    pub(super) fn on_decision(&mut self, key: &[u8], round: Option<u32>) -> bool {
+    /// for it. `rows`: number of rows in the element.
+    pub(super) fn on_decision(&mut self, key: &[u8], round: Option<u32>, rows: u32) -> bool {
         let Self { waiting, keys, .. } = self;
         let (mut ask, before) = (Vec::new(), waiting.len());
         waiting.retain(|i, counted| {
@@ -174,8 +175,27 @@ impl VoteCall {
         let open = frames.iter().filter(|frame| frame.emitted && !frame.done);
         let early = open.flat_map(|frame| &frame.members).filter(|i| keys[**i as usize].as_bytes() == key);
         decided_early.extend(early.map(|i| (*i, round)));
-        self.push_software(&ask, true);
+        self.push_queries(&ask, rows);
         heard
+    }
+
+    /// Whether this call waits for the decision of a key's ballot, or has a vote for it in flight.
+    pub(super) fn concerns(&self, key: &[u8]) -> bool {
+        let is_key = |i: &u32| self.keys[*i as usize].as_bytes() == key;
+        let open = self.frames.iter().filter(|frame| frame.emitted && !frame.done);
+        self.waiting.keys().chain(open.flat_map(|frame| &frame.members)).any(is_key)
+    }
+
+    /// Packs queries for the decisions of keys: by the element, which may have decided without the server.
+    pub(super) fn push_queries(&mut self, members: &[u32], rows: u32) {
+        let mut past = Vec::new();
+        for &i in members {
+            match row_of(self.keys[i as usize].as_bytes(), rows) {
+                Some(row) => self.push_frame(Some(row), vec![i], true),
+                None => past.push(i),
+            }
+        }
+        self.push_software(&past, true);
     }
 
     pub(super) fn push_software(&mut self, members: &[u32], is_query: bool) {
@@ -212,7 +232,10 @@ impl VoteCall {
         out: &mut [u8],
     ) -> (Dest, usize, u64) {
         let (flags, threshold, to) = match self.op {
-            VoteOp::Count { threshold, to } => (MapFlags::COUNT, threshold, to),
+            VoteOp::Count { threshold, to, ack: Ack::Server } if !mutant::on(Mutant::DecisionTooSoon) => {
+                (MapFlags::COUNT | MapFlags::WAIT, threshold, to)
+            }
+            VoteOp::Count { threshold, to, .. } => (MapFlags::COUNT, threshold, to),
             VoteOp::Claim { threshold, to } => (MapFlags::COUNT | MapFlags::CLAIM, threshold, to),
             VoteOp::Clear => (MapFlags::CLEAR, 0, ForwardTarget::Src),
         };

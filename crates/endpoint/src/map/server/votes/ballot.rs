@@ -1,7 +1,8 @@
-//! State of one ballot at the server, and claims of votes that only the element has counted.
+//! State of one ballot at the server, and claims of votes and decisions that only the element has had.
 //!
-//! Callers claim these votes at the end of an epoch. A leaving caller claims them before, in case the epoch ends later.
-//! Each vote is claimed once, since callers drop claimed votes.
+//! Callers claim these at the end of an epoch. A leaving caller claims them before, in case the epoch ends later. Each
+//! vote is claimed once, since callers drop claimed votes. A decision may be claimed by any number of callers; the one
+//! whose vote decided claims it at once, so that the server has it soon.
 
 use pathcall_wire::pairs::{self, PairStatus};
 use pathcall_wire::{MapFrame, Mutant, mutant};
@@ -34,7 +35,8 @@ impl Ballot {
     /// Counts a vote. Returns whether it decides the ballot.
     pub(super) fn vote(&mut self, threshold: u32) -> bool {
         self.count += 1;
-        let decides = self.count == i64::from(threshold) && !self.decided;
+        // Claims of votes above the threshold come before the deciding vote, if that one was lost.
+        let decides = self.has_reached(threshold) && !self.decided;
         self.decided |= decides;
         decides
     }
@@ -65,9 +67,6 @@ impl Ballot {
     }
 
     /// Adds claimed votes of the element, unless their round was cleared.
-    ///
-    /// The claims of an undecided ballot never reach the threshold: the element does not acknowledge a deciding vote
-    /// before the server has recorded it.
     pub(super) fn claim(&mut self, claim: Claim) {
         self.observe_round(claim.round);
         if self.round == claim.round || mutant::on(Mutant::ClaimOfCleared) {
@@ -75,8 +74,17 @@ impl Ballot {
         }
     }
 
+    /// Records a claimed decision, unless its round was cleared.
+    pub(super) fn claim_decision(&mut self, claim: Claim, threshold: u32) {
+        self.observe_round(claim.round);
+        let is_current = self.round == claim.round || mutant::on(Mutant::ClaimOfCleared);
+        if claim.decided && is_current && !mutant::on(Mutant::DecisionUnclaimed) {
+            self.decide(threshold);
+        }
+    }
+
     /// Stores claimed votes of a leaving caller, which the element counts until the epoch ends.
-    pub(super) fn add_departed(&mut self, Claim { round, votes }: Claim) {
+    pub(super) fn add_departed(&mut self, Claim { round, votes, .. }: Claim) {
         let departed = &mut self.departed;
         if round > departed.round {
             *departed = DepartedVotes { round, votes: 0 };
@@ -90,7 +98,7 @@ impl Ballot {
     pub(super) fn count_departed(&mut self) {
         let DepartedVotes { round, votes } = std::mem::take(&mut self.departed);
         if votes > 0 {
-            self.claim(Claim { round, votes });
+            self.claim(Claim { votes, ..Claim::new(round) });
         }
     }
 
@@ -112,7 +120,8 @@ impl BallotStore {
         shared: &mut OwnerContext,
         out: &mut impl FrameSink,
     ) -> Option<()> {
-        let new = VoteRequest::parse(frame, frame_id, shared)?.seen == SeqClass::New || mutant::on(Mutant::ClaimTwice);
+        let request = VoteRequest::parse(frame, frame_id, shared)?;
+        let new = request.seen == SeqClass::New || mutant::on(Mutant::ClaimTwice);
         // A settled caller claims votes of the current epoch.
         let is_current = shared.members.get(&frame_id.endpoint)?.settled;
         let mut answers = VoteAnswers::default();
@@ -123,6 +132,9 @@ impl BallotStore {
                 answers.push((PairStatus::Full, 0, 0))?;
                 continue;
             };
+            if claim.decided && new {
+                ballot.claim_decision(claim, request.threshold);
+            }
             match (new, is_current) {
                 (true, true) => ballot.add_departed(claim),
                 (true, false) => ballot.claim(claim),
@@ -147,7 +159,7 @@ mod tests {
     #[test]
     fn votes_of_departed_callers_count_once_unless_cleared() {
         let add = |ballot: &mut Ballot, claims: &[(u32, u32)]| {
-            claims.iter().for_each(|&(round, votes)| ballot.add_departed(Claim { round, votes }));
+            claims.iter().for_each(|&(round, votes)| ballot.add_departed(Claim { votes, ..Claim::new(round) }));
         };
         let mut ballot = Ballot::default();
         add(&mut ballot, &[(0, 4), (1, 2), (0, 8), (1, 1)]);
@@ -158,5 +170,25 @@ mod tests {
         ballot.observe_round(2);
         ballot.count_departed();
         assert_eq!((ballot.round, ballot.count), (2, 0));
+    }
+    #[test]
+    fn claimed_decision_counts_unless_cleared() {
+        let decided = |round| Claim { decided: true, ..Claim::new(round) };
+        let mut ballot = Ballot::default();
+        ballot.claim_decision(decided(0), 3);
+        assert!(ballot.is_decided() && ballot.has_reached(3));
+        assert!(!ballot.vote(3), "the ballot has a decision");
+        ballot.observe_round(2);
+        ballot.claim_decision(decided(1), 3);
+        assert!(!ballot.is_decided(), "the decided round was cleared");
+        ballot.claim_decision(decided(3), 3);
+        assert!(ballot.is_decided(), "the claim is the first message of its round");
+    }
+
+    #[test]
+    fn vote_after_claims_at_threshold_decides_once() {
+        let mut ballot = Ballot::default();
+        ballot.claim(Claim { votes: 3, ..Claim::new(0) });
+        assert_eq!([ballot.vote(2), ballot.vote(2)], [true, false]);
     }
 }
