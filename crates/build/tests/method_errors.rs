@@ -228,7 +228,7 @@ fn lanes_errors_are_reported() {
 fn ack_errors_are_reported() {
     says(
         "\"ack\": \"server\",\n\"CntFwd\": {\"threshold\": 1, \"key\": \"Ask.kvs\"}",
-        "f.nf:3:8: error: ack: applies to keyed additions, but a count adds nothing\n  hint: remove it",
+        "f.nf:3:8: error: ack: applies to keyed additions and votes, but a count to 1 is a lock\n  hint: remove it",
     );
     let proto = service("rpc Call(Ask) returns (Answer) { option (pathcall.filter) = \"f.nf\"; }");
     let warnings = |fields: &str| {
@@ -240,6 +240,13 @@ fn ack_errors_are_reported() {
     let expected =
         "f.nf:2:8: warning: ack: has no effect on a call that gets values: the server answers it\n  hint: remove it";
     assert!(warning.to_string().ends_with(expected), "{warning}");
+    let filter = "{\"AppName\": \"a\", \"ack\": \"server\",\n\"CntFwd\": {\"to\": \"ALL\", \"threshold\": 2, \"key\": \"Ask.kvs\"}}";
+    let votes = check_files(&[("app.proto", &proto), ("f.nf", filter)]).expect("a vote that the server records");
+    assert!(votes.warnings.is_empty());
+    says(
+        "\"ack\": \"server\",\n\"CntFwd\": {\"to\": \"SERVER\", \"threshold\": 2, \"key\": \"Ask.kvs\"}",
+        "f.nf:3:8: error: ack: applies to keyed additions and votes, but the server decides votes for the server\n  hint: remove it",
+    );
 }
 
 #[test]

@@ -351,13 +351,13 @@ impl FilterCheck<'_> {
         }
     }
 
-    /// Checks `ack`: only keyed additions can be acknowledged by the element alone.
+    /// Checks `ack`: only keyed additions and decisions of ballots can be acknowledged by the element alone.
     fn ack(&mut self, kind: Kind) {
         let ack = &self.filter.ack;
         if ack.value == Ack::Element {
             return;
         }
-        let adds_nothing = match kind {
+        let is_not_acked = match kind {
             Kind::Add { get: false, .. } => return,
             Kind::Add { get: true, .. } => {
                 let at = self.source.locate(ack.span.start);
@@ -365,12 +365,14 @@ impl FilterCheck<'_> {
                 self.problems.push(BuildDiagnostic::warning(at, text).field("ack").hint("remove it"));
                 return;
             }
+            Kind::Count { threshold: 2.., to: ForwardTarget::Server } => "the server decides votes for the server",
+            Kind::Count { threshold: 2.., .. } => return,
             Kind::Sum { .. } => "a sum is answered by the server",
             Kind::Query => "a query adds nothing",
-            Kind::Count { .. } => "a count adds nothing",
+            Kind::Count { .. } => "a count to 1 is a lock",
             Kind::Clear => "a clear adds nothing",
         };
-        let text = format!("applies to keyed additions, but {adds_nothing}");
+        let text = format!("applies to keyed additions and votes, but {is_not_acked}");
         self.problem("ack", ack.span, text, "remove it");
     }
 
