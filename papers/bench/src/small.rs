@@ -22,6 +22,10 @@ pub(crate) trait LockVoteCaller {
     async fn cast(&mut self, name: &str) -> Result<()>;
     /// Clears a decided ballot.
     async fn clear(&mut self, name: &str) -> Result<()>;
+    /// Votes in a ballot that three votes decide, and waits for the decision.
+    async fn cast_of_three(&mut self, name: &str) -> Result<()>;
+    /// Clears a decided ballot of three votes.
+    async fn clear_of_three(&mut self, name: &str) -> Result<()>;
 }
 
 macro_rules! callers {
@@ -46,6 +50,16 @@ macro_rules! callers {
                 self.forget(names(name)).await?;
                 Ok(())
             }
+
+            async fn cast_of_three(&mut self, name: &str) -> Result<()> {
+                self.vote_of_three(names(name)).await?;
+                Ok(())
+            }
+
+            async fn clear_of_three(&mut self, name: &str) -> Result<()> {
+                self.forget_of_three(names(name)).await?;
+                Ok(())
+            }
         })+
     };
 }
@@ -60,8 +74,35 @@ fn names(name: &str) -> Names {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LockVoteHandler {
     locked: Arc<Mutex<HashSet<String>>>,
-    /// Ballots that wait for the second vote.
-    open: Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>,
+    /// Voters that wait for the decision, by ballot.
+    open: Arc<Mutex<HashMap<String, Vec<oneshot::Sender<()>>>>>,
+}
+
+impl LockVoteHandler {
+    /// Votes, and waits until `votes` callers have voted.
+    async fn decide(&self, request: Request<Names>, votes: usize) -> Result<Response<Done>, Status> {
+        for name in request.into_inner().names.unwrap_or_default().map.into_keys() {
+            let decision = {
+                let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+                let waiting = open.entry(name.clone()).or_default();
+                if waiting.len() + 1 == votes {
+                    // A disconnected voter needs no answer.
+                    for voter in open.remove(&name).into_iter().flatten() {
+                        let _ = voter.send(());
+                    }
+                    None
+                } else {
+                    let (decided, decision) = oneshot::channel();
+                    waiting.push(decided);
+                    Some(decision)
+                }
+            };
+            if let Some(decision) = decision {
+                decision.await.map_err(|_| Status::cancelled("the other voters left"))?;
+            }
+        }
+        Ok(Response::new(Done {}))
+    }
 }
 
 #[tonic::async_trait]
@@ -85,31 +126,18 @@ impl Small for LockVoteHandler {
     }
 
     async fn vote(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
-        for name in request.into_inner().names.unwrap_or_default().map.into_keys() {
-            let second = {
-                let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-                match open.remove(&name) {
-                    // A disconnected voter needs no answer.
-                    Some(first) => {
-                        let _ = first.send(());
-                        None
-                    }
-                    None => {
-                        let (decided, second) = oneshot::channel();
-                        open.insert(name, decided);
-                        Some(second)
-                    }
-                }
-            };
-            if let Some(second) = second {
-                second.await.map_err(|_| Status::cancelled("the other voter left"))?;
-            }
-        }
-        Ok(Response::new(Done {}))
+        self.decide(request, 2).await
+    }
+
+    async fn vote_of_three(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
+        self.decide(request, 3).await
     }
 
     /// Decided ballots have left the table.
     async fn forget(&self, _: Request<Names>) -> Result<Response<Done>, Status> {
+        Ok(Response::new(Done {}))
+    }
+    async fn forget_of_three(&self, _: Request<Names>) -> Result<Response<Done>, Status> {
         Ok(Response::new(Done {}))
     }
 }

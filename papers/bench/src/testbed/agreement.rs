@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use pathcall_driver::client::MapHandle;
-use pathcall_endpoint::map::{ClearPolicy, Key, Operation};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Key, Operation};
 use pathcall_wire::ForwardTarget;
 
 use super::endpoint_app::{AppKind, EndpointApp, FlowTerms};
@@ -80,7 +80,8 @@ fn processed(handles: &[MapHandle]) -> [u64; 2] {
 /// Times of agreements. After each, the key is cleared, outside of its time.
 async fn call(handles: Vec<MapHandle>, kind: AgreementKind, calls: usize) -> Result<Vec<Duration>> {
     let key = || vec![Key::from("key")];
-    let count = || Operation::Count { keys: key(), threshold: handles.len() as u32, to: ForwardTarget::Src };
+    let (threshold, to, ack) = (handles.len() as u32, ForwardTarget::Src, Ack::Element);
+    let count = || Operation::Count { keys: key(), threshold, to, ack };
     let mut took = Vec::with_capacity(calls);
     for _ in 0..calls {
         let began = Instant::now();

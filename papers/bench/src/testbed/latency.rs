@@ -1,8 +1,8 @@
 //! Latency of a lock or a decided vote between hosts on bare links: by the element in the kernel or in user space, by
 //! a server without an element, or by plain tonic.
 //!
-//! A vote is one of two in a ballot. Both voters are callers on one thread; the time ends when both know the decision.
-//! An element counts the votes, and the server decides.
+//! A vote is one of two or three in a ballot. All voters are callers on one thread; the time ends when all know the
+//! decision. An element counts the votes, and decides.
 //!
 //! *By the endpoint*: the caller uses the endpoint's own interface. *Through stubs*: the caller uses gRPC stubs. A
 //! party blocks until it is woken, or *spins*; a spinning caller and its answering party have one processor each. On
@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use pathcall_testbed::Testbed;
 
 use super::agreement::{Agreement, AgreementKind};
@@ -30,6 +30,8 @@ const POLL_TIME: Duration = Duration::from_millis(1);
 const ROWS: u32 = 64;
 /// The paper's voting delay, of that in software: 20 us of 92 (NetRPC Table 5).
 const VOTING_RATIO: f64 = 0.22;
+/// Goal for a ballot of three votes, of tonic's time.
+const OF_THREE_RATIO: f64 = 0.4;
 
 pub(crate) fn run(bench: &mut Bench, kind: AgreementKind) -> Result<()> {
     if !testbed_available(bench) {
@@ -42,7 +44,32 @@ pub(crate) fn run(bench: &mut Bench, kind: AgreementKind) -> Result<()> {
     for waiting in [WaitMode::Blocking, WaitMode::Spinning] {
         by_endpoint(bench, kind, waiting, &hops)?;
     }
-    through_stubs(bench, kind, &hops)
+    match kind {
+        AgreementKind::Lock => through_stubs(bench, StubWork::Lock, &hops),
+        AgreementKind::Vote => {
+            through_stubs(bench, StubWork::Vote, &hops)?;
+            through_stubs(bench, StubWork::VoteOfThree, &hops)
+        }
+    }
+}
+
+/// Work of callers with stubs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StubWork {
+    Lock,
+    Vote,
+    /// Three voters, all of whom must vote.
+    VoteOfThree,
+}
+
+impl StubWork {
+    fn callers(self) -> usize {
+        match self {
+            Self::Lock => 1,
+            Self::Vote => 2,
+            Self::VoteOfThree => 3,
+        }
+    }
 }
 
 /// Rows of each element, compared with a server without one.
@@ -69,7 +96,7 @@ fn by_endpoint(bench: &mut Bench, kind: AgreementKind, waiting: WaitMode, hops: 
         [metric("p50"), metric("p99")]
     };
     let limit = || bare_sockets::element(&LatencySetup::new(Hop::Xdp)?.stage, waiting, calls);
-    // The element alone grants a lock; it does not decide a vote.
+    // One frame takes a lock. A ballot needs a frame of each voter, and copies of the decision.
     if kind == AgreementKind::Lock && hops.contains(&Hop::Xdp) {
         let metrics = limits(format!("{}{how}", Hop::Xdp.name()), "bare socket, a vote");
         bench.compare(metrics, || times(Hop::Xdp), limit)?;
@@ -79,13 +106,17 @@ fn by_endpoint(bench: &mut Bench, kind: AgreementKind, waiting: WaitMode, hops: 
 }
 
 /// Rows of each element, compared with plain tonic.
-fn through_stubs(bench: &mut Bench, kind: AgreementKind, hops: &[Hop]) -> Result<()> {
+fn through_stubs(bench: &mut Bench, work: StubWork, hops: &[Hop]) -> Result<()> {
     let calls = bench.size(CALLS, CALLS_QUICK);
-    let expected = if kind == AgreementKind::Lock { 0.1 } else { VOTING_RATIO };
-    let ours = |hop| LatencySetup::new(hop)?.stubs(kind)?.turn(calls);
-    let tonic = || LatencySetup::new(Hop::NoElement)?.tonic(kind)?.turn(calls);
+    let (stubs, expected) = match work {
+        StubWork::Lock => ("stubs", 0.1),
+        StubWork::Vote => ("stubs", VOTING_RATIO),
+        StubWork::VoteOfThree => ("stubs of three", OF_THREE_RATIO),
+    };
+    let ours = |hop| LatencySetup::new(hop)?.stubs(work)?.turn(calls);
+    let tonic = || LatencySetup::new(Hop::NoElement)?.tonic(work)?.turn(calls);
     for hop in hops {
-        let case = format!("stubs, {}", hop.name());
+        let case = format!("{stubs}, {}", hop.name());
         let p50 = Metric::new(format!("{case}, p50"), "tonic", "us", Better::Lower);
         let p50 = if *hop == Hop::Xdp { p50.expect(expected) } else { p50 };
         let p99 = Metric::new(format!("{case}, p99"), "tonic", "us", Better::Lower);
@@ -117,7 +148,7 @@ impl LatencySetup {
         Agreement::start(&self.stage, kind, server, caller, look)
     }
 
-    fn stubs(&self, kind: AgreementKind) -> Result<StubCallers<pathcall::Channel>> {
+    fn stubs(&self, work: StubWork) -> Result<StubCallers<pathcall::Channel>> {
         let (server, caller) =
             (self.stage.host(1, WaitMode::Blocking, None)?, self.stage.host(2, WaitMode::Blocking, None)?);
         let (at, controller) = (self.stage.free_at(1)?, self.stage.controller());
@@ -125,28 +156,35 @@ impl LatencySetup {
             .run(move || serve_at(at, &PATHCALL, controller, ROWS, SmallServer::new(LockVoteHandler::default())))?;
         let url = served.url.clone();
         let stubs = caller.run(move || async move {
-            let [one, other] = [(); 2].map(|()| pathcall::Channel::connect(url.clone(), &PATHCALL));
-            Ok([SmallClient::new(one.await?), SmallClient::new(other.await?)])
+            let mut stubs = Vec::new();
+            for _ in 0..work.callers() {
+                stubs.push(SmallClient::new(pathcall::Channel::connect(url.clone(), &PATHCALL).await?));
+            }
+            Ok(stubs)
         })?;
-        Ok(StubCallers { kind, stubs, caller, _owner: Some(served.owner), _server: server })
+        Ok(StubCallers { work, stubs, caller, _owner: Some(served.owner), _server: server })
     }
 
-    fn tonic(&self, kind: AgreementKind) -> Result<StubCallers<tonic::transport::Channel>> {
+    fn tonic(&self, work: StubWork) -> Result<StubCallers<tonic::transport::Channel>> {
         let (server, caller) =
             (self.stage.host(1, WaitMode::Blocking, None)?, self.stage.host(2, WaitMode::Blocking, None)?);
         let at = self.stage.free_at(1)?;
         let url = server.run(move || serve_plain_at(at, SmallServer::new(LockVoteHandler::default())))?;
         let stubs = caller.run(move || async move {
-            Ok([SmallClient::new(connect_plain(&url).await?), SmallClient::new(connect_plain(&url).await?)])
+            let mut stubs = Vec::new();
+            for _ in 0..work.callers() {
+                stubs.push(SmallClient::new(connect_plain(&url).await?));
+            }
+            Ok(stubs)
         })?;
-        Ok(StubCallers { kind, stubs, caller, _owner: None, _server: server })
+        Ok(StubCallers { work, stubs, caller, _owner: None, _server: server })
     }
 }
 
-/// Two callers with stubs, on one thread; locks need one of them.
+/// Callers with stubs, on one thread.
 struct StubCallers<C> {
-    kind: AgreementKind,
-    stubs: [SmallClient<C>; 2],
+    work: StubWork,
+    stubs: Vec<SmallClient<C>>,
     caller: Party,
     /// Keeps the owner running.
     _owner: Option<pathcall::Layer>,
@@ -161,20 +199,27 @@ where
     /// Median and 99th percentile of an agreement, without the first tenth, and processor time of all parties for one.
     /// In microseconds.
     fn turn(self, calls: usize) -> Result<[f64; 3]> {
-        let Self { kind, stubs: [mut one, mut other], caller, _owner, _server } = self;
+        let Self { work, mut stubs, caller, _owner, _server } = self;
         let watch = Stopwatch::start();
         let mut took = caller.run(move || async move {
             let mut took = Vec::with_capacity(calls);
             for _ in 0..calls {
                 let began = Instant::now();
-                match kind {
-                    AgreementKind::Lock => one.take("key").await?,
-                    AgreementKind::Vote => drop(tokio::try_join!(one.cast("key"), other.cast("key"))?),
+                match &mut stubs[..] {
+                    [one] => one.take("key").await?,
+                    [one, other] => drop(tokio::try_join!(one.cast("key"), other.cast("key"))?),
+                    [one, two, three] => {
+                        let casts = (one.cast_of_three("key"), two.cast_of_three("key"), three.cast_of_three("key"));
+                        tokio::try_join!(casts.0, casts.1, casts.2)?;
+                    }
+                    _ => anyhow::bail!("{} callers", work.callers()),
                 }
                 took.push(began.elapsed());
-                match kind {
-                    AgreementKind::Lock => one.give("key").await?,
-                    AgreementKind::Vote => one.clear("key").await?,
+                let one = stubs.first_mut().context("no caller")?;
+                match work {
+                    StubWork::Lock => one.give("key").await?,
+                    StubWork::Vote => one.clear("key").await?,
+                    StubWork::VoteOfThree => one.clear_of_three("key").await?,
                 }
             }
             Ok(took)
