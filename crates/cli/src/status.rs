@@ -184,13 +184,15 @@ fn traffic_table(status: &StatusReply) -> TextTable<8> {
     table
 }
 
-fn element_table(status: &StatusReply) -> TextTable<7> {
-    let mut table = TextTable::new(["element", "frames at", "rows used", "lanes used", "slots used", "in", "out"]);
+fn element_table(status: &StatusReply) -> TextTable<8> {
+    let mut table =
+        TextTable::new(["element", "frames at", "serves", "rows used", "lanes used", "slots used", "in", "out"]);
     for element in &status.elements {
         let count = |name: &str| counter(element, name).map_or("-".to_owned(), |n| n.to_string());
         table.row([
             element.element.to_string(),
             alive(&in_rack(&element.data_address, &element.rack), element.alive),
+            served(element),
             used(element.rows_used, element.rows),
             used(element.lanes_used, element.lanes),
             used(element.slots_used, element.slots),
@@ -199,6 +201,17 @@ fn element_table(status: &StatusReply) -> TextTable<7> {
         ]);
     }
     table
+}
+
+/// What an element serves by its profile.
+fn served(element: &ElementStatus) -> String {
+    let rows = match element.frame_lanes {
+        0 => "map".to_owned(),
+        lanes => format!("map ({lanes} lanes)"),
+    };
+    let map = (!element.without_map).then_some(rows);
+    let served: Vec<_> = map.into_iter().chain((!element.without_pools).then(|| "pools".to_owned())).collect();
+    if served.is_empty() { "nothing".to_owned() } else { served.join(", ") }
 }
 
 /// Table of dropped frames by reason, including reasons with count zero.
@@ -336,6 +349,8 @@ fn element_json(element: &ElementStatus) -> Value {
     json!({
         "element": element.element,
         "rack": element.rack,
+        "serves": served(element),
+        "frame_lanes": element.frame_lanes,
         "alive": element.alive,
         "data_address": element.data_address,
         "control_address": element.control_address,

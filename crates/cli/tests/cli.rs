@@ -218,6 +218,13 @@ fn program_report_shows_stages_arrays_and_pipeline() {
         element["pipeline"]["fits"],
         stages.len() <= 12 && element["pipeline"]["too_large"] == serde_json::json!([])
     );
+    let profile = |name: &str| {
+        let profiles = report["profiles"].as_array().expect("profiles").iter();
+        profiles.clone().find(|profile| profile["name"] == name).unwrap_or_else(|| panic!("{name}: {report}")).clone()
+    };
+    assert!(profile("map")["pipeline"]["fits"] == true && profile("map")["frame_lanes"] == 32, "{report}");
+    assert!(profile("clone")["pipeline"]["fits"] == true && profile("whole")["pipeline"]["fits"] == false, "{report}");
+    assert!(text.contains("profile map, -D PC_PROFILE_MAP") && text.contains("it fits: 12 of 12 stages"), "{text}");
 }
 
 #[cfg(feature = "xdp")]

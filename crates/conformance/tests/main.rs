@@ -3,6 +3,7 @@
 mod corpus;
 mod decode;
 mod differ;
+mod element;
 mod generator_coverage;
 #[cfg(feature = "mutants")]
 mod mutants;

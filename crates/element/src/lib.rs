@@ -280,6 +280,9 @@ pub fn run(config: Config) -> BoxFuture<Handle, Error> {
                 element: 0,
                 // The kernel's program cannot hold a frame.
                 holds_hedges: config.xdp.is_empty(),
+                frame_lanes: 0,
+                without_map: false,
+                without_pools: false,
             };
             register.spawn(register::keep_registered(controller, request, known));
             register.spawn(plane::keep_switch_id(plane.handle(), registration.clone()));

@@ -35,6 +35,7 @@ pub mod v1 {
                 Self::Pinned => Some("pinned"),
                 Self::SameHost => Some("one host"),
                 Self::Idle => Some("idle"),
+                Self::Profile => Some("no element serves its rows"),
             }
         }
     }

@@ -91,3 +91,29 @@ async fn late_registration_is_released_with_caller() {
     let released = |endpoint| controller.records().released.iter().any(|release| release.endpoint == endpoint);
     timeout(HANG, until(|| released(1000) && released(grant.endpoint))).await.expect("both are given back");
 }
+
+#[tokio::test]
+async fn narrow_rows_of_first_grant_stay_width_of_callers() {
+    let controller = FakeController::default();
+    let narrow = MemoryGrant { data_address: "127.0.0.1:9".into(), rows: 8, width: 32, ..MemoryGrant::default() };
+    controller.records().memory = Some(narrow.clone());
+    let address = controller.start("127.0.0.1:0").await;
+    let pathcall = Layer::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
+    let server = TestServer::start_with(pathcall, 0).await;
+    let asked = || {
+        let latest = controller.records().registered.iter().rfind(|request| request.name == "T-SUM").cloned();
+        latest.map(|request| (request.width, request.takes_narrow_rows)).expect("it is asked")
+    };
+    assert_eq!(asked(), (256, true));
+    let mut peer = PeerClient::connect(server.uri()).await.unwrap();
+    let mut stream = peer.join(request()).await.unwrap().into_inner();
+    let first = next(&mut stream).await;
+    assert_eq!((first.width, first.element_address.as_str()), (32, "127.0.0.1:9"));
+    // Rows of another element are too narrow: its memory is not used, and the controller learns the width.
+    let memory = Some(MemoryGrant { width: 16, ..narrow });
+    let other = ApplicationGrant { gaid: first.gaid, epoch: 8, endpoint: first.server, memory, token_key: None };
+    controller.stream_of("T-SUM").send(Ok(other)).await.unwrap();
+    let without = next(&mut stream).await;
+    assert_eq!((without.width, without.element_address.as_str()), (32, ""));
+    timeout(HANG, until(|| asked() == (32, false))).await.expect("it is asked anew");
+}

@@ -83,10 +83,15 @@ impl ControllerState {
         let gaid = self.kept_or_next_id(IdKind::Application, held.gaid)?;
         let epoch = self.ids.first_epoch.max(next_epoch(held.epoch.max(last)));
         let (silent, no_memory_reason) = (std::mem::take(&mut request.silent_elements), request.no_memory_reason);
+        let takes_narrow_rows = request.takes_narrow_rows;
         let record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.names.insert(record.name.clone(), gaid);
-        let application =
-            Application { silent, no_memory_reason, ..Application::new(record, Lease::Expired, self.now) };
+        let application = Application {
+            silent,
+            no_memory_reason,
+            takes_narrow_rows,
+            ..Application::new(record, Lease::Expired, self.now)
+        };
         self.applications.insert(gaid, application);
         self.changed.applications.insert(gaid);
         if let Some(memory) = self.reserve(gaid) {
@@ -109,6 +114,7 @@ impl ControllerState {
         let epoch = next_epoch(application.record.epoch.max(held));
         application.silent = std::mem::take(&mut request.silent_elements);
         application.no_memory_reason = request.no_memory_reason;
+        application.takes_narrow_rows = request.takes_narrow_rows;
         application.record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         (application.since, application.moved_at, application.parked) = (self.now, None, false);
         self.changed.applications.insert(gaid);
@@ -163,12 +169,15 @@ impl ControllerState {
             request;
         application.no_memory_reason = request.no_memory_reason;
         application.parked &= rows == 0;
+        application.takes_narrow_rows = request.takes_narrow_rows;
         let record = &mut application.record;
         // The registers of this epoch cannot be used any more.
         let over = held.is_some_and(|held| held.in_software && held.epoch == record.epoch);
         let element = record.memory.and_then(|memory| self.elements.get(&memory.element));
         let answers = element.is_none_or(|element| !silent_elements.contains(&element.record.boot_id));
-        let usable = rows > 0 && record.width == width && answers;
+        let narrow = |granted: u32| request.takes_narrow_rows && granted < width;
+        let fits = record.memory.is_none_or(|memory| memory.width == width || narrow(memory.width));
+        let usable = rows > 0 && fits && answers;
         let moved = record.data_address != data_address;
         record.width = width;
         record.rows = rows;
@@ -225,23 +234,25 @@ impl ControllerState {
         self.grant(gaid, memory);
     }
 
-    /// Reserves memory: all requested rows on the first element that has them, else as many as an element has, if they
-    /// are enough.
+    /// Reserves memory on an element that serves the application: all requested rows on the first one that has them,
+    /// else as many as an element has, if they are enough. Rows of the requested width come before narrower ones.
     fn reserve(&mut self, gaid: u32) -> Option<MemoryRecord> {
         let application = self.applications.get(&gaid)?;
-        let ApplicationRecord { width, memory: None, .. } = application.record else { return None };
+        let ApplicationRecord { memory: None, .. } = application.record else { return None };
         let rows = self.wanted_rows(application);
         if rows == 0 || application.parked {
             return None;
         }
-        let mut best: Option<(u32, u32)> = None;
+        let mut best: Option<(u32, u32, u32)> = None;
         for (&id, element) in self.elements.iter().filter(|(id, _)| self.may_use(gaid, **id)) {
+            let Some(width) = element.width_for(application) else { continue };
             let room = rows.min(element.rows.largest()).min(element.lanes.largest() / width);
-            if best.is_none_or(|(_, most)| room > most) {
-                best = Some((id, room));
+            let is_enough = room >= ROWS_MIN.min(rows);
+            if is_enough && best.is_none_or(|(_, widest, most)| (width, room) > (widest, most)) {
+                best = Some((id, width, room));
             }
         }
-        let (id, rows) = best.filter(|&(_, room)| room >= ROWS_MIN.min(rows))?;
+        let (id, width, rows) = best?;
         let element = self.elements.get_mut(&id)?;
         let row_base = element.rows.take(rows)?;
         let lane_base = element.lanes.take(rows * width)?;

@@ -347,6 +347,8 @@ fn is_same_start(record: &ElementRecord, request: &RegisterElementRequest) -> bo
         && record.rack == request.rack
         && (record.rows, record.lanes, record.slots) == (request.rows, request.lanes, request.slots)
         && record.holds_hedges == request.holds_hedges
+        && record.frame_lanes == request.frame_lanes
+        && (record.without_map, record.without_pools) == (request.without_map, request.without_pools)
 }
 
 /// Record `of` with the content of a registration.
@@ -361,9 +363,25 @@ fn registered(request: RegisterElementRequest, of: ElementRecord) -> ElementReco
         rack,
         element: _,
         holds_hedges,
+        frame_lanes,
+        without_map,
+        without_pools,
     } = request;
-    let alive = true;
-    ElementRecord { boot_id, data_address, control_address, rows, lanes, slots, rack, holds_hedges, alive, ..of }
+    ElementRecord {
+        boot_id,
+        data_address,
+        control_address,
+        rows,
+        lanes,
+        slots,
+        rack,
+        holds_hedges,
+        frame_lanes,
+        without_map,
+        without_pools,
+        alive: true,
+        ..of
+    }
 }
 
 fn check(request: &RegisterElementRequest) -> Result<(), RegistrationRefusal> {

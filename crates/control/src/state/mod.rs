@@ -36,6 +36,7 @@ mod memory_policy;
 mod pool;
 mod pool_racks;
 mod pool_tables;
+mod profile;
 mod push;
 mod quarantine;
 mod ranges;
@@ -169,6 +170,8 @@ struct Application {
     recall: Option<RecallInProgress>,
     /// Whether it was idle and gave its memory back; it gets none until its owner asks.
     parked: bool,
+    /// Whether the owner accepts rows of fewer lanes, by its latest request.
+    takes_narrow_rows: bool,
 }
 
 impl Application {
@@ -186,6 +189,7 @@ impl Application {
             moved_at: None,
             recall: None,
             parked: false,
+            takes_narrow_rows: false,
         }
     }
 }

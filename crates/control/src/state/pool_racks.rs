@@ -82,7 +82,10 @@ impl ControllerState {
         }
         let has = |id: &u32| pool.record.elements.contains(id);
         let takes = |id: &u32, element: &Element| {
-            !element.lease.is_expired() && (element.serving || has(id)) && !element.refused.contains(&gaid)
+            !element.lease.is_expired()
+                && (element.serving || has(id))
+                && !element.refused.contains(&gaid)
+                && !element.record.without_pools
         };
         let usable: Vec<_> = self.elements.iter().filter(|(id, element)| takes(id, element)).collect();
         let best = |rack: Option<&str>| {

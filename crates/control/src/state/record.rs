@@ -224,6 +224,15 @@ pub struct ElementRecord {
     /// Whether the element holds hedges.
     #[prost(bool, tag = "14")]
     pub holds_hedges: bool,
+    /// Lanes of a frame that the element processes; 0: no limit.
+    #[prost(uint32, tag = "15")]
+    pub frame_lanes: u32,
+    /// Whether the element serves no applications.
+    #[prost(bool, tag = "16")]
+    pub without_map: bool,
+    /// Whether the element serves no pools.
+    #[prost(bool, tag = "17")]
+    pub without_pools: bool,
 }
 
 /// Range of an element's slots.

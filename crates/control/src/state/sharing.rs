@@ -116,7 +116,8 @@ impl ControllerState {
         let (Some(application), Some(element)) = (self.applications.get(&gaid), self.elements.get(&id)) else {
             return false;
         };
-        element.serving && !element.refused.contains(&gaid) && !application.silent.contains(&element.record.boot_id)
+        let serves = element.serving && element.width_for(application).is_some();
+        serves && !element.refused.contains(&gaid) && !application.silent.contains(&element.record.boot_id)
     }
 
     /// Rows that an application may have, of those that it requests.
@@ -138,7 +139,7 @@ impl ControllerState {
             let claim = MemoryClaim {
                 rows,
                 rows_min: ROWS_MIN.min(rows),
-                width: application.record.width.max(1),
+                width: element.width_for(application)?.max(1),
                 weight: self.policy.weight(&application.record.name),
             };
             let present = application.record.memory.map_or(0, |memory| memory.rows);

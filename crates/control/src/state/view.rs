@@ -35,7 +35,7 @@ impl ControllerState {
             let record = &application.record;
             let owner = (!application.lease.is_expired()).then_some(record.endpoint);
             let endpoints = owner.into_iter().chain(application.callers.values().copied());
-            let memory_rows = record.memory.map_or(0, |memory| memory.rows);
+            let (rows, width) = record.memory.map_or((0, record.width), |memory| (memory.rows, memory.width));
             let is_idle_known = record.memory.is_some();
             ApplicationStatus {
                 name: record.name.clone(),
@@ -45,12 +45,12 @@ impl ControllerState {
                 service_address: record.service_address.clone(),
                 authenticated: record.token_key.is_some(),
                 memory: self.memory_grant(record),
-                no_memory_reason: application.no_memory_reason,
+                no_memory_reason: self.shown_reason(application),
                 endpoints: endpoints.filter_map(|endpoint| self.entry(record.gaid, endpoint)).collect(),
                 weight: self.policy.weight(&record.name),
                 quota_bytes: self.policy.quota(&record.name),
-                memory_bytes: memory_bytes(memory_rows, record.width),
-                share_bytes: memory_bytes(self.fair_share(record.gaid), record.width),
+                memory_bytes: memory_bytes(rows, width),
+                share_bytes: memory_bytes(self.fair_share(record.gaid), width),
                 idle_ms: is_idle_known.then(|| u64::try_from(application.idle.as_millis()).unwrap_or(u64::MAX)),
                 requested_rows: record.rows,
             }
@@ -70,6 +70,9 @@ impl ControllerState {
                 slots_used: element.slots.used(),
                 counters: None,
                 rack: record.rack.clone(),
+                frame_lanes: record.frame_lanes,
+                without_map: record.without_map,
+                without_pools: record.without_pools,
             }
         });
         let pools = self.pools.iter().map(|(&gaid, pool)| PoolStatus {

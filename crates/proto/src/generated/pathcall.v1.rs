@@ -338,6 +338,15 @@ pub struct RegisterElementRequest {
     /// Whether the element holds hedges: it can send a request to another server after a delay.
     #[prost(bool, tag = "9")]
     pub holds_hedges: bool,
+    /// Lanes of a frame that the element processes; 0: no limit. Rows have at most as many lanes, or two banks of 32.
+    #[prost(uint32, tag = "10")]
+    pub frame_lanes: u32,
+    /// Whether the element serves no applications.
+    #[prost(bool, tag = "11")]
+    pub without_map: bool,
+    /// Whether the element serves no pools.
+    #[prost(bool, tag = "12")]
+    pub without_pools: bool,
 }
 /// Ids of a registered element.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -514,6 +523,15 @@ pub struct ElementStatus {
     /// Rack of the element; empty if it names none.
     #[prost(string, tag = "12")]
     pub rack: ::prost::alloc::string::String,
+    /// Lanes of a frame that the element processes; 0: no limit.
+    #[prost(uint32, tag = "13")]
+    pub frame_lanes: u32,
+    /// Whether the element serves no applications.
+    #[prost(bool, tag = "14")]
+    pub without_map: bool,
+    /// Whether the element serves no pools.
+    #[prost(bool, tag = "15")]
+    pub without_pools: bool,
 }
 /// Empty reply to a change.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -4,11 +4,13 @@
 //! that does not answer, changes its terms: another epoch, or no element. Every caller is notified then.
 
 mod element_choice;
+mod element_memory;
 mod recall;
 mod silent_elements;
 mod standalone;
 mod start;
 mod stored;
+mod unregistered;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -17,10 +19,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use pathcall_driver::link::Link;
 use pathcall_driver::server::{EpochInvalidated, EpochInvalidations};
-use pathcall_endpoint::map::RegisterGrant;
 use pathcall_endpoint::map::server::ElementTerms;
 use pathcall_proto::IDS_END;
-use pathcall_proto::v1::{ApplicationGrant, HeldGrant, MemoryGrant, NoMemoryReason};
+use pathcall_proto::v1::{ApplicationGrant, HeldGrant, NoMemoryReason};
 use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
 
@@ -30,9 +31,12 @@ use super::{DirectStats, OwnedApplicationStats};
 use crate::application::Application;
 use crate::key_numbers::KeyNumbers;
 use element_choice::ElementChoice;
+pub(super) use element_memory::ElementMemory;
+use element_memory::agreed_width;
 use recall::RecalledEpochs;
 use silent_elements::SilentElements;
 use standalone::{DelayedHandle, StandaloneEpoch};
+pub(super) use unregistered::UnregisteredMember;
 
 /// Maximum number of members of one application.
 pub(super) const MEMBERS_MAX: usize = 4096;
@@ -101,34 +105,10 @@ pub(super) struct ActiveApplication {
     pub(super) key: Option<TokenKey>,
     /// Element memory, if granted.
     pub(super) memory: Option<ElementMemory>,
+    /// Lanes of a row, the same for all callers: they number the chunks of sums alike.
+    width: u16,
     /// Number of these terms.
     pub(super) terms: u64,
-}
-
-/// Grant of an element's memory.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct ElementMemory {
-    pub(super) element: SocketAddr,
-    grant: MemoryGrant,
-}
-
-impl ElementMemory {
-    /// Usable part of the grant.
-    fn new(grant: &ApplicationGrant) -> Option<Self> {
-        let grant = grant.memory.clone()?;
-        match grant.data_address.parse() {
-            Ok(element) if grant.rows > 0 => Some(Self { element, grant }),
-            Ok(_) => None,
-            Err(_) => {
-                tracing::warn!(address = grant.data_address, "the controller grants an element without an address");
-                None
-            }
-        }
-    }
-
-    fn registers(&self) -> Option<RegisterGrant> {
-        Some(RegisterGrant { rows: self.grant.rows, width: u16::try_from(self.grant.width).ok()? })
-    }
 }
 
 impl OwnedApplication {
@@ -174,6 +154,16 @@ impl OwnedApplication {
         self.choice.no_memory_reason()
     }
 
+    /// Lanes of a row: those agreed at the start, or those to request.
+    pub(super) fn width(&self) -> u16 {
+        self.active().map_or(self.application.width(), |active| active.width)
+    }
+
+    /// Whether rows of fewer lanes are accepted: for sums, before the first caller.
+    pub(super) fn takes_narrow_rows(&self) -> bool {
+        self.application.threshold > 0 && self.active().is_none()
+    }
+
     /// Number of register rows to request.
     pub(super) fn rows_to_request(&self) -> u32 {
         self.choice.rows_to_request(self.active().is_some())
@@ -202,7 +192,7 @@ impl OwnedApplication {
                 if (active.gaid, active.endpoint) != (grant.gaid, grant.endpoint) {
                     return false;
                 }
-                let memory = self.usable_memory(&grant, active.key);
+                let memory = self.usable_memory(&grant, active.key, active.width);
                 // An epoch in which the element was silent is never used again: the element's state is not known.
                 if active.epoch != grant.epoch && (active.memory.is_some() || memory.is_some()) {
                     active.epoch = grant.epoch;
@@ -227,8 +217,7 @@ impl OwnedApplication {
 
     /// Counts a member that could not be registered, until the returned value is dropped.
     pub(super) fn unregistered(self: &Arc<Self>) -> UnregisteredMember {
-        self.unregistered_members.fetch_add(1, Ordering::Relaxed);
-        UnregisteredMember(Arc::clone(self))
+        UnregisteredMember::of(self)
     }
 
     /// Continues without the element until the controller grants memory under a new epoch. If the element did not
@@ -354,14 +343,6 @@ impl OwnedApplication {
     }
 }
 
-/// Count of a member that could not be registered.
-#[derive(Debug)]
-pub(super) struct UnregisteredMember(Arc<OwnedApplication>);
-
-impl Drop for UnregisteredMember {
-    fn drop(&mut self) {
-        self.0.unregistered_members.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Continues without the element whenever its state is invalid, as long as the application exists.

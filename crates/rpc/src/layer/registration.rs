@@ -289,7 +289,8 @@ impl OwnerRegistration {
         Ok(RegisterApplicationRequest {
             name: application.name.into(),
             filter_digest: application.digest,
-            width: application.width().into(),
+            width: self.owned.width().into(),
+            takes_narrow_rows: self.owned.takes_narrow_rows(),
             rows: self.owned.rows_to_request(),
             no_memory_reason: self.owned.no_memory_reason().into(),
             data_address: data_address.to_string(),

@@ -6,6 +6,7 @@ mod callers;
 mod elements;
 mod fake_element;
 mod pools;
+mod profiles;
 mod quarantine;
 mod rack_checks;
 mod racks;
@@ -185,6 +186,7 @@ impl TestNetwork {
             rack: String::new(),
             element: 0,
             holds_hedges: index.is_multiple_of(2),
+            ..RegisterElementRequest::default()
         };
         self.elements.push(FakeElement { request, ..FakeElement::default() });
         index
@@ -373,5 +375,6 @@ fn application(name: &str, incarnation: u32, rows: u32) -> RegisterApplicationRe
         held: None,
         silent_elements: Vec::new(),
         yielded_epoch: 0,
+        takes_narrow_rows: false,
     }
 }

@@ -243,6 +243,7 @@ pub(crate) fn application(name: &str, incarnation: u32) -> RegisterApplicationRe
         held: None,
         silent_elements: Vec::new(),
         yielded_epoch: 0,
+        takes_narrow_rows: false,
     }
 }
 

@@ -10,7 +10,7 @@ use pathcall_wire::TokenKey;
 
 use super::super::store::{OpenStore, OwnerStoreError};
 use super::standalone::DelayedHandle;
-use super::{ActiveApplication, ElementMemory, OwnedApplication, watch_element};
+use super::{ActiveApplication, ElementMemory, OwnedApplication, agreed_width, watch_element};
 
 impl OwnedApplication {
     /// Starts the owner. Only a store fails.
@@ -21,7 +21,8 @@ impl OwnedApplication {
         open: Option<OpenStore>,
     ) -> Result<ActiveApplication, OwnerStoreError> {
         let key = grant.and_then(key_of).or(self.own_key);
-        let mut memory = grant.and_then(|grant| self.usable_memory(grant, key));
+        let width = agreed_width(&self.application, grant);
+        let mut memory = grant.and_then(|grant| self.usable_memory(grant, key, width));
         let registers = memory.as_ref().and_then(ElementMemory::registers);
         if grant.is_some_and(|grant| grant.memory.is_some()) && !self.choice.uses_element() {
             // Another application can use the memory.
@@ -51,7 +52,7 @@ impl OwnedApplication {
             votes: self.application.votes,
             eviction: Some(EvictionPolicy::default()),
             key_memory: self.key_memory,
-            width: self.application.width(),
+            width,
             lease: self.lease,
             timing: FlowTiming::default(),
         };
@@ -68,13 +69,23 @@ impl OwnedApplication {
         }
         let handle = DelayedHandle::new(driver, opens);
         tokio::spawn(watch_element(self.this.clone(), handle.epoch_invalidations()));
-        Ok(ActiveApplication { handle, gaid, epoch, endpoint, key, memory, terms: 0 })
+        Ok(ActiveApplication { handle, gaid, epoch, endpoint, key, memory, width, terms: 0 })
     }
 
-    /// The granted memory, if it is useful, and if its element has the key of the application's frames: an element with another key, or
-    /// none, would drop them all.
-    pub(super) fn usable_memory(&self, grant: &ApplicationGrant, key: Option<TokenKey>) -> Option<ElementMemory> {
+    /// The granted memory, if it is useful, if its rows have `width` lanes, and if its element has the key of the
+    /// application's frames: an element with another key, or none, would drop them all.
+    pub(super) fn usable_memory(
+        &self,
+        grant: &ApplicationGrant,
+        key: Option<TokenKey>,
+        width: u16,
+    ) -> Option<ElementMemory> {
         let memory = ElementMemory::new(grant).filter(|_| self.choice.uses_element())?;
+        if memory.grant.width < width.into() {
+            // The controller granted it for an application without callers; it will take it back.
+            self.ask_anew.notify_one();
+            return None;
+        }
         if key_of(grant) != key {
             let application = self.application.name;
             tracing::warn!(application, "the controller grants an element without the key that signs map frames");
