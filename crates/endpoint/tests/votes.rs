@@ -183,7 +183,7 @@ fn caller_that_got_decision_claims_it_when_epoch_ends() {
     let (epoch, era) = (vote.epoch + 1, Era::of_epoch(vote.epoch + 1));
     voter.0.renew(
         Instant(1),
-        &EpochChange { epoch, element: false, slot_base: 0, era, committed: 0, applied: Vec::new() },
+        &EpochChange { epoch, element: false, slot_base: 0, rows: 0, era, committed: 0, applied: Vec::new() },
     );
     let mut sent = Sent::default();
     voter.0.poll(Instant(1), &mut sent);

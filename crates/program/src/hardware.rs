@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_and_decision_are_placed_after_what_decides() {
+    fn arrays_and_decision_follow_their_dependencies() {
         for profile in PipelineProfile::ALL {
             let placement = place(&PipelinePlan::of(profile), &TOFINO);
             for array in PIPELINE_ARRAYS.iter().filter(|array| array.is_of(profile)) {

@@ -111,7 +111,8 @@ async fn narrow_rows_of_first_grant_stay_width_of_callers() {
     assert_eq!((first.width, first.element_address.as_str()), (32, "127.0.0.1:9"));
     // Rows of another element are too narrow: its memory is not used, and the controller learns the width.
     let memory = Some(MemoryGrant { width: 16, ..narrow });
-    let other = ApplicationGrant { gaid: first.gaid, epoch: 8, endpoint: first.server, memory, token_key: None };
+    let other =
+        ApplicationGrant { gaid: first.gaid, epoch: 8, endpoint: first.server, memory, token_key: None, recall: 0 };
     controller.stream_of("T-SUM").send(Ok(other)).await.unwrap();
     let without = next(&mut stream).await;
     assert_eq!((without.width, without.element_address.as_str()), (32, ""));

@@ -42,7 +42,7 @@ fn profiles_match_reference_on_corpus() {
 }
 
 #[test]
-fn profile_refuses_what_it_leaves_out() {
+fn profile_refuses_other_ability() {
     let keyed = InstalledApplication { gaid: 1, epoch: 1, owner: 10, row_base: 0, rows: 1, lane_base: 0, width: 64 };
     let pool = InstalledPool { gaid: 2, version: 1, servers: Vec::new() };
     for (profile, others) in PROFILES {

@@ -179,6 +179,10 @@ pub struct RegisterApplicationRequest {
     /// Reason for requesting no memory.
     #[prost(enumeration = "NoMemoryReason", tag = "11")]
     pub no_memory_reason: i32,
+    /// Whether the owner accepts rows of fewer lanes than width: memory of an element whose frames have fewer lanes. An
+    /// owner that has had a caller keeps the width of its rows.
+    #[prost(bool, tag = "12")]
+    pub takes_narrow_rows: bool,
     /// Epoch whose memory the owner gives back, after a recall; 0 for none. The owner has committed all generations that
     /// it could.
     #[prost(uint32, tag = "20")]
@@ -1138,6 +1142,8 @@ pub enum NoMemoryReason {
     SameHost = 3,
     /// The application was idle and has given its memory back. The owner requests memory again at the next call.
     Idle = 4,
+    /// In status only: no element has a profile that serves the application's rows.
+    Profile = 5,
 }
 impl NoMemoryReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1151,6 +1157,7 @@ impl NoMemoryReason {
             Self::Pinned => "NO_MEMORY_REASON_PINNED",
             Self::SameHost => "NO_MEMORY_REASON_SAME_HOST",
             Self::Idle => "NO_MEMORY_REASON_IDLE",
+            Self::Profile => "NO_MEMORY_REASON_PROFILE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1161,6 +1168,7 @@ impl NoMemoryReason {
             "NO_MEMORY_REASON_PINNED" => Some(Self::Pinned),
             "NO_MEMORY_REASON_SAME_HOST" => Some(Self::SameHost),
             "NO_MEMORY_REASON_IDLE" => Some(Self::Idle),
+            "NO_MEMORY_REASON_PROFILE" => Some(Self::Profile),
             _ => None,
         }
     }

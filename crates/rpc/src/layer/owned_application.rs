@@ -343,8 +343,6 @@ impl OwnedApplication {
     }
 }
 
-}
-
 /// Continues without the element whenever its state is invalid, as long as the application exists.
 async fn watch_element(owned: Weak<OwnedApplication>, mut invalidations: EpochInvalidations) {
     let mut known = None;
