@@ -239,7 +239,7 @@ impl AdmissionTables {
             for entry in self.applications.values_mut().filter(|entry| entry.application.gaid != endpoint.gaid) {
                 entry.group.retain(|member| *member != endpoint.endpoint);
             }
-            let first = mutant::on(Mutant::TogetherSlotsReset) && self.registers.places.size() > 0;
+            let first = mutant::on(Mutant::SlotlessEndpointResets) && self.registers.places.size() > 0;
             let slots = endpoint.slots.max(u32::from(first));
             let (at, len) = (endpoint.slot_base as usize * W_MAX as usize, slots as usize * W_MAX as usize);
             self.registers.places.reset(at, len, RepeatFilterEntry::default());

@@ -122,7 +122,7 @@ async fn exhausted_workers_continue_sums() {
     let server = server(&controller).await;
     let (a, b) = (short_lived_channel(&server).await, short_lived_channel(&server).await);
     rounds([&a, &b], 8, small).await;
-    let again = |channel: &Channel| channel.stats().applications.iter().all(|application| application.joins > 1);
+    let again = |channel: &Channel| channel.stats().applications.iter().any(|application| application.joins > 1);
     assert!(again(&a) && again(&b));
 }
 

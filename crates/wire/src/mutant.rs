@@ -245,6 +245,8 @@ mutants! {
         ScalesUnchecked,
         /// What a step leaves of a gradient is forgotten.
         FeedbackDropped,
+        /// An endpoint without flow slots resets the first slot, which belongs to another endpoint.
+        SlotlessEndpointResets,
     }
     delegate {
         /// The server executes each copy of a request.
@@ -526,8 +528,6 @@ mutants! {
         TogetherPoolsForgotten,
         /// The element releases the registers of calls when an application leaves, although it has pools.
         TogetherCallsReleased,
-        /// An endpoint without flow slots resets the first slot, which belongs to another endpoint.
-        TogetherSlotsReset,
         /// The element steers a call that names an application as if the application were a pool.
         TogetherApplicationSteered,
     }

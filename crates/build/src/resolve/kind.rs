@@ -129,12 +129,8 @@ impl FilterCheck<'_> {
             }
         };
         if cnt_fwd.to.value != ForwardTarget::All {
-            self.problem(
-                "CntFwd.to",
-                cnt_fwd.to.span,
-                format!("all {threshold} callers wait for the sum"),
-                "use \"ALL\"",
-            );
+            let text = format!("all {threshold} callers wait for the sum");
+            self.problem("CntFwd.to", cnt_fwd.to.span, text, "use \"ALL\"");
         }
         if cnt_fwd.key.value != CountedKey::ClientId {
             self.problem(

@@ -42,7 +42,7 @@ use super::transport::Transport;
 use crate::application::Application;
 use crate::key_numbers::KnownKeyNumbers;
 use crate::request::Request;
-use crate::{headers, process_timeout, status};
+use crate::{headers, status};
 use admissions::Admissions;
 use gradients::KeptGradients;
 pub(super) use guards::{LockReleaseGuard, SumCancelGuard};
@@ -53,9 +53,6 @@ use join::JoinAttempt;
 const LINGER: Duration = Duration::from_secs(1);
 /// Interval at which the end of its calls is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Time in which the end of a connection is noticed, when a later connection exists.
-const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Application of a channel, with its current session.
 #[derive(Debug)]
@@ -402,15 +399,6 @@ impl MapSession {
             // The sender is dropped when the session ends.
             let _ = suspended.wait_for(|suspended| !suspended).await;
         }
-    }
-
-    /// Whether the session, which its server does not know, continues with another server. Waits for that.
-    async fn continues_elsewhere(&self) -> bool {
-        let Some(mut suspended) = self.suspended.clone() else { return false };
-        let lost = process_timeout::timeout(NOTICE_TIMEOUT, suspended.wait_for(|suspended| *suspended)).await;
-        let lost = lost.is_ok_and(|lost| lost.is_ok());
-        self.continued().await;
-        lost && !self.is_over()
     }
 
     fn is_over(&self) -> bool {

@@ -93,7 +93,7 @@ fn scale_follows_gradient_that_shrinks_and_grows() {
 }
 
 #[test]
-fn what_is_rounded_off_travels_later() {
+fn rounding_error_is_added_to_later_gradient() {
     let format = GradientFormat { lanes: LaneFormat::Int8, workers: 1, topk: 0 };
     let mut states = [GradientState::default()];
     let gradient = vec![vec![127.0, 0.25, -0.25]];
@@ -168,7 +168,7 @@ fn empty_gradient_needs_no_sum() {
 
 proptest! {
     #[test]
-    fn result_is_exact_sum_of_what_left_each_worker(
+    fn result_is_exact_sum_of_quantised_gradients(
         seed: u64,
         workers in 1usize..=9,
         len in 1usize..3000,

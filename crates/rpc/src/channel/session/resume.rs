@@ -32,6 +32,8 @@ const RESUME_LIMIT: Duration = Duration::from_secs(60);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Time in which the end of a connection is noticed, when a later connection exists.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Caller whose owner has ended, and that continues with the owner that takes over.
 pub(super) struct ResumingCaller {
@@ -142,5 +144,16 @@ fn epoch_change(grant: &JoinGrant, element: bool) -> EpochChange {
         era: Era::from_number(grant.lock_era),
         committed: grant.committed_generation,
         applied: applied.collect(),
+    }
+}
+
+impl super::MapSession {
+    /// Whether the session, which its server does not know, continues with another server. Waits for that.
+    pub(super) async fn continues_elsewhere(&self) -> bool {
+        let Some(mut suspended) = self.suspended.clone() else { return false };
+        let lost = process_timeout::timeout(NOTICE_TIMEOUT, suspended.wait_for(|suspended| *suspended)).await;
+        let lost = lost.is_ok_and(|lost| lost.is_ok());
+        self.continued().await;
+        lost && !self.is_over()
     }
 }

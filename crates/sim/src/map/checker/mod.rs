@@ -397,27 +397,6 @@ impl<'a> Application<'a> {
             (StepWork::Call(Operation::Clear { .. }), _) => Err(unexpected("done")),
         }
     }
-
-    /// Checks the end of a call in an application whose last calls must fail: right sums before them, and the
-    /// expected error for them.
-    fn check_expected_error(
-        &mut self,
-        node: MapNodeId,
-        caller: usize,
-        step: usize,
-        expected_error: ExpectedError,
-        outcome: &Result<Output, CallError>,
-    ) -> Result<(), MapViolation> {
-        let last = step + 1 == self.plan.callers[caller].steps.len();
-        let output = |expected| MapViolation::Output { node, step, expected, got: brief(outcome, 100) };
-        match (expected_error, outcome) {
-            (ExpectedError::Disagree, Err(CallError::Disagree { .. }))
-            | (ExpectedError::Overflow, Err(CallError::Overflow { .. })) => Ok(()),
-            (_, Ok(Output::Sums(sums))) if !last => self.sums.check(self.plan, node, step, sums, !self.may_disagree),
-            (ExpectedError::Disagree, _) => Err(output("to hear that the workers disagree")),
-            (ExpectedError::Overflow, _) => Err(output("to hear that a sum leaves 64 bits")),
-        }
-    }
 }
 
 #[cfg(test)]

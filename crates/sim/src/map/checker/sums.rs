@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_endpoint::map::{Lanes, Operation};
+use pathcall_endpoint::map::{CallError, Lanes, Operation, Output};
 
 use super::MapViolation;
 use crate::map::node::MapNodeId;
-use crate::map::scenario::{ApplicationPlan, MapCallerPlan, StepWork, modified};
+use crate::map::scenario::{ApplicationPlan, ExpectedError, MapCallerPlan, StepWork, modified};
+use crate::trace::brief;
 
 /// Expected sums by step, and which variant of them a chunk had, by step and chunk, if that is certain.
 #[derive(Default)]
@@ -78,4 +79,27 @@ fn sum(workers: &[&MapCallerPlan], step: usize) -> Vec<i64> {
         }
     }
     sums
+}
+
+impl super::Application<'_> {
+    /// Checks the end of a call in an application whose last calls must fail: right sums before them, and the
+    /// expected error for them.
+    pub(super) fn check_expected_error(
+        &mut self,
+        node: MapNodeId,
+        caller: usize,
+        step: usize,
+        expected_error: ExpectedError,
+        outcome: &Result<Output, CallError>,
+    ) -> Result<(), MapViolation> {
+        let last = step + 1 == self.plan.callers[caller].steps.len();
+        let output = |expected| MapViolation::Output { node, step, expected, got: brief(outcome, 100) };
+        match (expected_error, outcome) {
+            (ExpectedError::Disagree, Err(CallError::Disagree { .. }))
+            | (ExpectedError::Overflow, Err(CallError::Overflow { .. })) => Ok(()),
+            (_, Ok(Output::Sums(sums))) if !last => self.sums.check(self.plan, node, step, sums, !self.may_disagree),
+            (ExpectedError::Disagree, _) => Err(output("to hear that the workers disagree")),
+            (ExpectedError::Overflow, _) => Err(output("to hear that a sum leaves 64 bits")),
+        }
+    }
 }
