@@ -39,10 +39,13 @@ impl fmt::Debug for KeyNumbers {
     }
 }
 
+/// Function that stores a new key.
+type KeepKey = Box<dyn Fn(&str) + Send>;
+
 #[derive(Default)]
 struct NumberTable {
     /// Called with each new key, in the order of numbers.
-    keep: Option<Box<dyn Fn(&str) + Send>>,
+    keep: Option<KeepKey>,
     numbers: HashMap<Arc<str>, u64>,
     keys: Vec<Arc<str>>,
     bytes: usize,

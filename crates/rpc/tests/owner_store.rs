@@ -263,7 +263,7 @@ async fn damaged_store_is_named() {
     let mut bytes = std::fs::read(segment.path()).expect("a log");
     bytes[8] ^= 1;
     std::fs::write(segment.path(), bytes).expect("written");
-    let error = build().await.err().expect("damaged").to_string();
+    let error = build().await.expect_err("damaged").to_string();
     let place = segment.path();
     assert_eq!(
         error,

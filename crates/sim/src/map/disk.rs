@@ -79,9 +79,8 @@ impl Disk {
 
     /// Passes the reports on that may leave.
     pub(crate) fn release(&mut self, server: &MapServer, effects: &mut Effects) {
-        while let Some((_, report)) = self.held.pop_front_if(|(ticket, _)| server.lets_pass(*ticket)) {
-            effects.reports.push(report);
-        }
+        let passing = self.held.iter().take_while(|(ticket, _)| server.lets_pass(*ticket)).count();
+        effects.reports.extend(self.held.drain(..passing).map(|(_, report)| report));
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {

@@ -44,7 +44,7 @@ impl<'a> Nodes<'a> {
                 .map(|(n, size)| Element::new(n, switch(n, *size), applications))
                 .collect::<Result<_, _>>()?,
             owners: applications.iter().map(Owner::new).collect(),
-            callers: applications.iter().map(|plan| callers_of(plan)).collect(),
+            callers: applications.iter().map(callers_of).collect(),
             hosts: nodes.map(|node| (node, Host::new(plan(&node)))).collect(),
             endpoints,
             ways: applications.iter().filter(|_| scenario.inline).map(ApplicationPlan::element).collect(),

@@ -20,7 +20,7 @@ use pathcall_wire::ForwardTarget;
 
 use crate::map::caller::step_of;
 use crate::map::node::{MapNodeId, NodeReport};
-use crate::map::scenario::{ApplicationPlan, ExpectedError, Purpose, Scenario, StepWork};
+use crate::map::scenario::{ApplicationPlan, Purpose, Scenario, StepWork};
 use crate::trace::brief;
 use gradients::Gradients;
 use keys::{KeyLedger, KeySnapshot};
