@@ -62,7 +62,8 @@ pub fn kinds_with(mut sources: Sources, segments: &[Segment], placed: PlacementM
     let kinds = split.element.counters.iter().position(|counter| counter.name.ends_with("kinds"));
     let kinds = CounterId(kinds.expect("a counter of kinds") as u32);
     let element = Interpreter::new(&split.element).expect("the program runs");
-    let settings = handler::Config::default();
+    // A machine that stands still counts this time as the handler's.
+    let settings = handler::Config { limit: Duration::from_secs(60), ..handler::Config::default() };
     let first = CHandler::start(&program, &|_| None, &settings, &handler::cache_dir(), 0).expect("a handler");
     let mut servers: Vec<_> =
         (1..SERVERS).map(|_| first.new_instance(&program, &settings, 0).expect("one more")).collect();
