@@ -138,8 +138,24 @@ fn sum_errors_are_reported() {
         "\"nop\"",
         "f.nf:3:57: error: clear: a sum over 2 callers must be cleared for the next one\n  hint: use \"copy\", \"shadow\" or \"lazy\"",
     );
-    sum_with("ALL", "SRC", "f.nf:4:18: error: CntFwd.to: all 2 callers wait for the sum\n  hint: use \"ALL\"");
-    sum_with("ALL", "SERVER", "f.nf:4:18: error: CntFwd.to: all 2 callers wait for the sum\n  hint: use \"ALL\"");
+    sum_with(
+        "ALL",
+        "SRC",
+        "f.nf:4:18: error: CntFwd.to: all 2 callers wait for the sum\n  hint: use \"ALL\", or \"SERVER\" to have the handler called with the sum",
+    );
+    let to_server = |clear: &str, expected: &str| {
+        says(&SUM.replace("ALL", "SERVER").replace("\"copy\"", clear), expected);
+    };
+    for clear in ["\"shadow\"", "\"lazy\""] {
+        to_server(
+            clear,
+            "f.nf:3:57: error: clear: the element answers the callers itself, but with CntFwd.to \"SERVER\" the handler decides the answer\n  hint: use \"copy\"",
+        );
+    }
+    to_server(
+        "\"copy\", \"lanes\": \"int8\"",
+        "f.nf:3:74: error: lanes: only the callers know the shared scales, but with CntFwd.to \"SERVER\" the handler gets the sum\n  hint: remove it, and set Precision",
+    );
     sum_with(
         "ClientID",
         "NULL",

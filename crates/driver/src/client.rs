@@ -135,12 +135,21 @@ impl MapHandle {
     /// # Errors
     /// [`CallError`].
     pub async fn call(&self, operation: Operation) -> Result<Output, CallError> {
+        self.call_at(operation, |_| {}).await
+    }
+
+    /// Makes one call, as [`call`](Self::call), and tells `begun` the number of the first chunk that a sum has.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn call_at(&self, operation: Operation, begun: impl FnOnce(u64)) -> Result<Output, CallError> {
         let HandleShared { shared, next, eager } = &*self.caller;
         let id = CallId(next.fetch_add(1, Ordering::Relaxed));
         let (reply, outcome) = oneshot::channel();
         let mut guard = CancelOnDrop { id, caller: Some(shared) };
         let start = |caller: &mut Caller, now, _: &mut Link| {
             caller.waiting.insert(id, reply);
+            begun(caller.client.next_sum_chunk());
             caller.client.start(now, id, operation);
         };
         shared.command(start).map_err(|_| CallError::Closed)?;

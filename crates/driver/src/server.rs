@@ -1,5 +1,6 @@
 //! Driver of a map owner: members join and leave, queries are answered, frames come by one socket.
 
+mod handled;
 mod owner;
 mod stored;
 
@@ -14,6 +15,7 @@ use super::carrier::{CarriedStats, Carrier, frames};
 use super::endpoint_driver::{DriverHandle, EndpointDriver};
 use super::link::Link;
 use super::store::StoreState;
+pub use handled::HandledSum;
 use owner::{JoinRequest, Owner};
 use pathcall_endpoint::map::client::CallId;
 use pathcall_endpoint::map::server::durable::ResumeSecret;
@@ -21,7 +23,7 @@ use pathcall_endpoint::map::server::idempotency::{ApplyOutcome, CallAttempt, Ent
 use pathcall_endpoint::map::server::{
     ElementTerms, Joined, MapServer, Member, Permissions, QueryId, QueryResult, ServerConfig, ServerStats,
 };
-use pathcall_endpoint::map::{CallError, EpochChange, Key, Modify, Operation, Output};
+use pathcall_endpoint::map::{CallError, EpochChange, Key, Lanes, Modify, Operation, Output};
 pub use stored::{RestoreError, ResumedMember};
 
 /// Call with an id, see [`MapServer::apply`](pathcall_endpoint::map::server::MapServer::apply).
@@ -174,6 +176,25 @@ impl ServerHandle {
         })??;
         let _guard = LoneCallGuard { id, owner: &self.owner };
         outcome.await.unwrap_or(Err(CallError::Closed))
+    }
+
+    /// Waits for the sum of a call of `chunks` chunks from `first` on, for the server's handler.
+    ///
+    /// # Errors
+    /// [`CallError::SumAbandoned`] if the sums of the workers fail, [`CallError::Closed`].
+    pub async fn handled_sum(&self, first: u64, chunks: usize) -> Result<HandledSum, CallError> {
+        let (reply, sum) = oneshot::channel();
+        self.command(|owner, _, _| owner.handled.collect(first, chunks, reply))?;
+        sum.await.unwrap_or(Err(CallError::Closed))
+    }
+
+    /// Sends the handler's result to all workers, with as many values as the sum; the sum itself if `result` is `None`.
+    pub fn answer_sum(&self, sum: &HandledSum, result: Option<&Lanes>) {
+        // An owner that has stopped has no workers.
+        let _ = self.command(|owner, now, link| {
+            let (server, mut router) = owner.split(|to, frame| link.queue(to, frame));
+            sum.answer(now, result, server, &mut router);
+        });
     }
 
     /// Reads the values of the given keys, or of all.

@@ -3,7 +3,7 @@
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{Ack, Dest, FrameSink, Key, Modify, Operation};
-use pathcall_wire::{Base, Flags, Instant};
+use pathcall_wire::{Base, Flags, ForwardTarget, Instant};
 
 use crate::config::{client_config, server_config};
 
@@ -50,7 +50,12 @@ fn bursts(operation: Operation, (workers, votes): (u32, bool), marked: bool) -> 
 #[test]
 fn congestion_marks_shrink_window_for_all_call_types() {
     let keys = || (0..3_000).map(|n| Key::from(format!("{n:0>400}").as_str()));
-    let sum = Operation::Sum { lanes: vec![1; 1_000].into(), modify: Modify::default(), threshold: 1 };
+    let sum = Operation::Sum {
+        lanes: vec![1; 1_000].into(),
+        modify: Modify::default(),
+        threshold: 1,
+        to: ForwardTarget::All,
+    };
     let pairs = keys().map(|key| (key, 1)).collect();
     let add = Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element };
     let vote = Operation::Count {

@@ -4,7 +4,7 @@ use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::server::{MapServer, Member, QueryId, ServerConfig};
 use pathcall_endpoint::map::{Ack, Dest, FrameSink, Key, Modify, Operation, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapRepr};
 use proptest::prelude::*;
 
 use crate::config::{client_config, server_config};
@@ -88,7 +88,7 @@ proptest! {
         let mut now = Instant(0);
         let (mut client, mut sums, mut keyed) = (client(), server(2), server(0));
         let modify = Modify::default();
-        client.start(now, CallId(1), Operation::Sum { lanes: vec![1; 700].into(), modify, threshold: 2 });
+        client.start(now, CallId(1), Operation::Sum { lanes: vec![1; 700].into(), modify, threshold: 2, to: ForwardTarget::All });
         let pairs = (0..90).map(|i| (Key::from(i), i)).collect();
         client.start(now, CallId(2), Operation::Add { pairs, modify, get: false, ack: Ack::Element });
         keyed.query(now, QueryId(1), None);

@@ -7,7 +7,7 @@ use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::Era;
 use pathcall_endpoint::map::server::{ElementTerms, Event, MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{Dest, EpochChange, FrameSink, Lanes, Modify, Operation, Output, RegisterGrant};
-use pathcall_wire::{Base, Flags, FrameKind, Instant, MAX_UNSIGNED, MapFrame};
+use pathcall_wire::{Base, Flags, ForwardTarget, FrameKind, Instant, MAX_UNSIGNED, MapFrame};
 
 use crate::config::{client_config, server_config};
 
@@ -101,7 +101,7 @@ impl InlinePair {
     fn destinations(&mut self) -> [Option<Dest>; 2] {
         self.sent.clear();
         let (lanes, modify) = (Lanes::from(vec![1, 2, 3]), Modify::default());
-        self.client.start(self.now, CallId(1), Operation::Sum { lanes, modify, threshold: 1 });
+        self.client.start(self.now, CallId(1), Operation::Sum { lanes, modify, threshold: 1, to: ForwardTarget::All });
         self.deliver_all();
         let road = |kind| self.sent.iter().find(|(_, sent)| *sent == kind).map(|(to, _)| *to);
         [road(FrameKind::MapData), road(FrameKind::MapResult)]

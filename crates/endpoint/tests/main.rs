@@ -5,6 +5,7 @@ mod congestion;
 mod delegate;
 mod evict;
 mod failed;
+mod handled;
 mod harvest;
 mod hostile;
 mod idempotency;

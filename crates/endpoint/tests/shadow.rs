@@ -5,7 +5,7 @@ use pathcall_endpoint::map::lease::Era;
 use pathcall_endpoint::map::server::{ElementTerms, Event, MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{CallError, ClearPolicy, Dest, FrameSink, Modify, Operation, Output, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
 
 use crate::config::{client_config, server_config};
 
@@ -77,7 +77,11 @@ pub(crate) fn handle_frame(worker: &mut MapClient, bytes: &[u8]) -> Sent {
 /// Starts a call of this number of chunks. Returns the frames sent then.
 pub(crate) fn call(worker: &mut MapClient, chunks: usize) -> Sent {
     let lanes = vec![1; chunks * usize::from(WIDTH)].into();
-    worker.start(NOW, CallId(1), Operation::Sum { lanes, modify: Modify::default(), threshold: 2 });
+    worker.start(
+        NOW,
+        CallId(1),
+        Operation::Sum { lanes, modify: Modify::default(), threshold: 2, to: ForwardTarget::All },
+    );
     let mut sent = Sent::default();
     worker.poll(NOW, &mut sent);
     sent

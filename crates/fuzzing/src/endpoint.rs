@@ -119,7 +119,7 @@ fn caller(clear: ClearPolicy) -> MapClient {
     });
     let modify = Modify::default();
     let lanes = vec![1; 700].into();
-    client.start(Instant(0), CallId(1), Operation::Sum { lanes, modify, threshold: 2 });
+    client.start(Instant(0), CallId(1), Operation::Sum { lanes, modify, threshold: 2, to: ForwardTarget::All });
     let pairs = (0..90).map(|key| (Key::from(key), key)).collect();
     client.start(Instant(0), CallId(2), Operation::Add { pairs, modify, get: false, ack: Ack::Element });
     let keys = vec![Key::from("a lock")];

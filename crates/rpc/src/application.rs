@@ -18,6 +18,8 @@ pub(crate) struct Application {
     pub(crate) digest: u64,
     /// Number of workers of a SyncAgtr application; 0 for a keyed map.
     pub(crate) threshold: u32,
+    /// Whether the server's handler gets the sums, and decides the results.
+    pub(crate) handled: bool,
     /// Clear policy of the arrays.
     pub(crate) clear: ClearPolicy,
     /// Whether the element may hold keys: no method needs a value together with its own addition.
@@ -42,6 +44,7 @@ impl Application {
             name: method.app,
             digest: method.digest,
             threshold: 0,
+            handled: false,
             clear: ClearPolicy::Copy,
             mapping: true,
             acked: true,
@@ -80,7 +83,10 @@ impl Application {
         }
         self.acked &= !matches!(method.kind, Kind::Add { .. }) || method.ack == Ack::Server;
         match method.kind {
-            Kind::Sum { threshold, clear } => (self.threshold, self.clear) = (threshold, clear),
+            Kind::Sum { threshold, clear } => {
+                (self.threshold, self.clear) = (threshold, clear);
+                self.handled = method.to == ForwardTarget::Server;
+            }
             Kind::Add { get: false, .. } | Kind::Query => {}
             Kind::Add { get: true, .. } | Kind::Count { .. } | Kind::Clear => self.mapping = false,
         }
@@ -230,6 +236,7 @@ mod tests {
             votes: false,
             path: MapPath::Automatic,
             counted: None,
+            handled: false,
         };
         let clear = ClearPolicy::Shadow;
         let sum = Application { name: "sum", digest: 2, threshold: 3, clear, acked: true, ..keyed };

@@ -78,6 +78,19 @@ pub(crate) fn reply(
     Ok(response_of(head, body, trailers))
 }
 
+/// Reply of a handler, as it is.
+pub(crate) fn unchanged_reply(
+    method: &Method,
+    headers: HeaderMap,
+    message: &[u8],
+    trailers: HeaderMap,
+) -> Result<http::Response<Body>, Status> {
+    let mut body = frame::begin();
+    body.extend_from_slice(message);
+    let body = frame::close(body).map_err(|error| status::of_frame(method, error))?;
+    Ok(response_of(headers, body, trailers))
+}
+
 /// Reply to a method that clears all keys and asks for them.
 pub(crate) fn keys_reply<'a>(
     method: &Method,
@@ -145,7 +158,7 @@ fn ok_trailers() -> HeaderMap {
     HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))])
 }
 
-fn response_of(mut headers: HeaderMap, body: Bytes, trailers: HeaderMap) -> http::Response<Body> {
+pub(crate) fn response_of(mut headers: HeaderMap, body: Bytes, trailers: HeaderMap) -> http::Response<Body> {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.remove(header::CONTENT_LENGTH);
     let body = Full::new(body).with_trailers(std::future::ready(Some(Ok(trailers))));

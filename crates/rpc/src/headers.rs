@@ -7,6 +7,8 @@ use pathcall_endpoint::clone::Pushback;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Status};
 
+use crate::message::reply::ARRAY_LANES_MAX;
+
 /// Marks a call for the handler: the map operation is done.
 pub(crate) const CALL: HeaderName = HeaderName::from_static("pathcall-call");
 /// Metadata with the id of a call, which takes effect once even if it is sent several times. The application sets it on
@@ -20,6 +22,10 @@ pub const COST: &str = "pathcall-cost";
 pub const TENSOR: &str = "pathcall-tensor";
 /// Marks a direct call: the layer executes its map operation, too. The message is the whole message of the call.
 pub(crate) const DIRECT: HeaderName = HeaderName::from_static("pathcall-direct");
+/// Place of a sum whose request is for the handler: the number of its first chunk, and its number of lanes.
+pub(crate) const SUM: HeaderName = HeaderName::from_static("pathcall-sum");
+/// Reply metadata of such a request: the message has the array, which does not come by frames.
+pub(crate) const SUM_IN_REPLY: HeaderName = HeaderName::from_static("pathcall-sum-in-reply");
 /// Secret of the caller's session, in hexadecimal digits. The two marks above have no effect without it.
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("pathcall-session");
 /// Marks a delegated request of the server's own layer, which has already checked it.
@@ -27,7 +33,7 @@ pub(crate) const ADMITTED: HeaderName = HeaderName::from_static("pathcall-admitt
 /// Metadata of a delegated request: the addresses of servers that have failed, separated by commas.
 pub(crate) const AVOID: HeaderName = HeaderName::from_static("pathcall-avoid");
 /// Metadata from channels to layers; handlers do not see it.
-pub(crate) const INTERNAL: [HeaderName; 5] = [CALL, DIRECT, SESSION, ADMITTED, AVOID];
+pub(crate) const INTERNAL: [HeaderName; 6] = [CALL, DIRECT, SUM, SESSION, ADMITTED, AVOID];
 /// Reply metadata of a counting call: whether `CntFwd` forwarded it.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("pathcall-forwarded");
 /// Reply metadata of a call that took locks: minimum lease of the locks, milliseconds from the reply.
@@ -38,6 +44,29 @@ pub(crate) const FENCING_TOKEN: HeaderName = HeaderName::from_static("pathcall-f
 
 /// Reply metadata of a placed call: the device that answered, `cpu` or `acc`.
 pub const ROLE: &str = "pathcall-role";
+
+/// Place of a sum, see [`SUM`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SumPlace {
+    /// Number of the first chunk.
+    pub(crate) first: u64,
+    /// Number of lanes, at least 1.
+    pub(crate) lanes: usize,
+}
+
+impl SumPlace {
+    pub(crate) fn to_header(self) -> HeaderValue {
+        // Digits and a slash are always valid.
+        HeaderValue::from_str(&format!("{}/{}", self.first, self.lanes)).unwrap_or(HeaderValue::from_static("0/0"))
+    }
+
+    /// Place in a request's metadata. Arrays of a frame's caller have fewer than 2^32 chunks.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        let (first, lanes) = headers.get(SUM)?.to_str().ok()?.split_once('/')?;
+        let place = Self { first: first.parse().ok()?, lanes: lanes.parse().ok()? };
+        (1..=ARRAY_LANES_MAX).contains(&place.lanes).then_some(place).filter(|place| place.first < u64::MAX / 2)
+    }
+}
 
 /// Metadata with secrets of the caller.
 const CREDENTIALS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];

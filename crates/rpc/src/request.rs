@@ -2,7 +2,8 @@
 //!
 //! A handler runs if the request has untyped content or the filter's `to` is SERVER. Otherwise the call does not reach
 //! it, and the untyped fields of the reply have default values. Content means encoded fields: a field with its default
-//! value is not encoded. With `to: SERVER` the handler's message also has the typed field.
+//! value is not encoded. With `to: SERVER` the handler's message also has the typed field; that of a
+//! sum has the sum, which the server adds.
 
 use std::time::Instant;
 
@@ -40,6 +41,8 @@ impl Request {
         let content = split::<TypedError>(message, field.path, &mut rest, &mut |part| reader.part(part))
             .map_err(|error| status::of_request(field.name, &error))?;
         let handler = match method.to {
+            // The frames have the array of a sum.
+            ForwardTarget::Server if matches!(method.kind, Kind::Sum { .. }) => Some(rest.into()),
             ForwardTarget::Server => Some(message.clone()),
             _ => content.then(|| rest.into()),
         };
@@ -85,7 +88,9 @@ impl MapWork {
             return Self { operation: None, keys };
         }
         let operation = match method.kind {
-            Kind::Sum { threshold, .. } => Operation::Sum { lanes: typed.into_lanes(), modify, threshold },
+            Kind::Sum { threshold, .. } => {
+                Operation::Sum { lanes: typed.into_lanes(), modify, threshold, to: method.to }
+            }
             Kind::Add { get, .. } => {
                 let pairs = typed.into_pairs();
                 // Do not request an answer for which the reply has no field.
@@ -195,7 +200,12 @@ mod tests {
         for (kind, operation) in [
             (
                 Kind::Sum { threshold: 2, clear: ClearPolicy::Copy },
-                Operation::Sum { lanes: lanes(), modify: Modify { op: OpType::Max, para }, threshold: 2 },
+                Operation::Sum {
+                    lanes: lanes(),
+                    modify: Modify { op: OpType::Max, para },
+                    threshold: 2,
+                    to: ForwardTarget::Src,
+                },
             ),
             (
                 Kind::Add { get: true, to: src },

@@ -23,6 +23,7 @@ mod delegated;
 mod direct_calls;
 mod dropped_callers;
 mod existing;
+mod handled_sums;
 mod idempotent_calls;
 mod joining;
 mod late_registration;

@@ -8,7 +8,7 @@ use pathcall_program::Size;
 use pathcall_sim::Simulation;
 use pathcall_sim::map::scenario::{ApplicationPlan, MapCallerPlan, Purpose, RegisterRange, Scenario, Step};
 use pathcall_sim::map::{MapOutcome, MapSimulation};
-use pathcall_wire::Instant;
+use pathcall_wire::{ForwardTarget, Instant};
 
 const LENGTHS: [usize; 4] = [1, 256, 1000, 5000];
 
@@ -20,6 +20,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
         lanes: (0..len as i64).map(|lane| lane * 31 + i64::from(worker)).collect(),
         modify: Modify::default(),
         threshold: workers,
+        to: ForwardTarget::All,
     };
     let caller = |worker: u32| MapCallerPlan {
         endpoint: 10 + worker,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::HANG;
 use crate::stubs::locks_server::{Locks, LocksServer};
 use crate::stubs::rounds::rounds_server::{Rounds, RoundsServer};
-use crate::stubs::rounds::{Part, Total};
+use crate::stubs::rounds::{Part, StepReply, StepRequest, Total};
 use crate::stubs::training_server::{Training, TrainingServer};
 use crate::stubs::words_server::{Words, WordsServer};
 use crate::stubs::{AgtrGrad, Bumped, Counts, Found, Indexed, Layer, Names, NewGrad, Note, PATHCALL, Said, Wanted};
@@ -176,6 +176,20 @@ impl Rounds for TestHandlers {
     async fn add(&self, _: Request<Part>) -> Result<Response<Total>, Status> {
         self.0.handle("").await;
         Ok(Response::new(Total::default()))
+    }
+
+    /// Half of the sum, and the number of the call; or what the command says.
+    async fn step(&self, request: Request<StepRequest>) -> Result<Response<StepReply>, Status> {
+        let StepRequest { gradient, command } = request.into_inner();
+        self.0.handle(&command).await;
+        let sums = gradient.unwrap_or_default().data;
+        let parameters = match command.as_str() {
+            "fail" => return Err(Status::resource_exhausted("as asked")),
+            "short" => sums[1..].to_vec(),
+            "large" => sums.iter().map(|sum| sum * 1e9).collect(),
+            _ => sums.iter().map(|sum| sum / 2.0).collect(),
+        };
+        Ok(Response::new(StepReply { parameters: Some(FpArray { data: parameters }), step: self.0.calls() }))
     }
 
     async fn add_small(&self, part: Request<Part>) -> Result<Response<Total>, Status> {

@@ -121,6 +121,14 @@ mutants! {
         DropBackup,
         /// The server sends the result of a round to a worker without a contribution to it.
         BackupForAnybody,
+        /// A repeat of a reached sum is another sum for the handler.
+        ReachedAgain,
+        /// The server does not answer workers while the handler runs.
+        ReachedUnheld,
+        /// Parts that wait for the handler take the room of further parts.
+        HeldFillsWindow,
+        /// A worker that joins reopens the round whose sum is at the handler.
+        ReachedReopened,
         /// The server does not announce software rounds that began without an element.
         BegunUnannounced,
         /// The server accepts a saturated lane of the element as a sum.

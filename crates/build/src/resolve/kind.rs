@@ -9,7 +9,7 @@
 //! | nop | ≥ 1 | nop | nop | [`Kind::Count`] |
 //! | nop | 0 | copy | nop | [`Kind::Clear`] |
 
-use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, MapPath, Modify, Shape};
+use pathcall_proto::manifest::{Ack, ForwardTarget, Kind, MapPath, Modify, Shape};
 
 use super::field::{self, Side};
 use super::{ResolvedField, ResolvedMethod};
@@ -85,62 +85,6 @@ impl FilterCheck<'_> {
         field::resolve(option, &name, side, self.named, self.source)
             .map_err(|problem| self.problems.push(*problem))
             .ok()
-    }
-
-    /// SyncAgtr (NetRPC Fig. 3): adds the arrays of all callers and returns the sum to each.
-    fn sum(&mut self, added: &ResolvedField, get: Option<&ResolvedField>, threshold: u32) -> Kind {
-        let filter = self.filter;
-        let cnt_fwd = &filter.cnt_fwd;
-        if added.shape.is_map() {
-            let text = format!(
-                "`{}` is {}; a sum over {threshold} callers needs an array or a number",
-                added.name,
-                field::with_article(added.shape.proto_name())
-            );
-            self.problem(
-                "addTo",
-                filter.add_to.span,
-                text,
-                "set CntFwd.threshold to 0 to add a map's values under its keys",
-            );
-        }
-        match get {
-            None => self.problem(
-                "get",
-                filter.get.span,
-                format!("a sum over {threshold} callers needs the field of the reply that gets it"),
-                "name an array or a number of the reply",
-            ),
-            Some(got) if !added.shape.is_map() => self.check_same_type(added, got),
-            Some(_) => {}
-        }
-        let clear = match filter.clear.value {
-            ClearOption::Shadow => ClearPolicy::Shadow,
-            ClearOption::Lazy => ClearPolicy::Lazy,
-            ClearOption::Copy => ClearPolicy::Copy,
-            ClearOption::Nop => {
-                self.problem(
-                    "clear",
-                    filter.clear.span,
-                    format!("a sum over {threshold} callers must be cleared for the next one"),
-                    "use \"copy\", \"shadow\" or \"lazy\"",
-                );
-                ClearPolicy::Copy
-            }
-        };
-        if cnt_fwd.to.value != ForwardTarget::All {
-            let text = format!("all {threshold} callers wait for the sum");
-            self.problem("CntFwd.to", cnt_fwd.to.span, text, "use \"ALL\"");
-        }
-        if cnt_fwd.key.value != CountedKey::ClientId {
-            self.problem(
-                "CntFwd.key",
-                cnt_fwd.key.span,
-                format!("a sum over {threshold} callers must count callers"),
-                "use \"ClientID\"",
-            );
-        }
-        Kind::Sum { threshold, clear }
     }
 
     /// AsyncAgtr and KeyValue (NetRPC Fig. 17 and 23): adds values as they arrive.
@@ -282,7 +226,7 @@ impl FilterCheck<'_> {
 
     /// Checks that added and read fields have the same type: both arrays, both numbers, or both maps with the same
     /// keys; both integers or both floating-point.
-    fn check_same_type(&mut self, added: &ResolvedField, got: &ResolvedField) {
+    pub(super) fn check_same_type(&mut self, added: &ResolvedField, got: &ResolvedField) {
         let span = self.filter.get.span;
         if family(added.shape) != family(got.shape) {
             self.problem("get", span, different("types", family, added, got), "use the same type in request and reply");

@@ -21,6 +21,7 @@ mod field;
 mod kind;
 mod lanes;
 mod method;
+mod sum;
 
 pub use method::{ResolvedField, ResolvedMethod};
 

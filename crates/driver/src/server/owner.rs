@@ -7,6 +7,7 @@ use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
 
 use super::EpochInvalidated;
+use super::handled::SumCollectors;
 use crate::carrier::{CarriedStats, Carrier};
 use crate::endpoint_driver::StateMachine;
 use crate::store::{StoreState, StoreThread};
@@ -30,6 +31,8 @@ pub(super) struct Owner {
     /// Calls of plain gRPC clients, with the receivers of their outcomes.
     pub(super) lone: LoneCallers,
     pub(super) lone_calls: FixedHashMap<CallId, oneshot::Sender<Result<Output, CallError>>>,
+    /// Sums for the server's handler.
+    pub(super) handled: SumCollectors,
     /// Join requests that cannot be admitted yet.
     pub(super) joining: Vec<JoinRequest>,
     pub(super) next: u64,
@@ -97,6 +100,7 @@ impl Owner {
             queries: HashMap::new(),
             lone: LoneCallers::new(key),
             lone_calls: FixedHashMap::default(),
+            handled: SumCollectors::default(),
             joining: Vec::new(),
             next: 0,
             terms: 0,
@@ -162,6 +166,13 @@ impl Owner {
         (server, FrameRouter { lone: Some(lone), element: *element, members, carriers, carried, send })
     }
 
+    /// Exchanges sums and results with the calls of the server's handler.
+    fn poll_handled<F: FnMut(SocketAddr, &[u8])>(&mut self, now: Instant, send: F) {
+        let Self { server, handled, lone, element, members, carriers, carried, .. } = self;
+        let lone = Some(lone);
+        handled.exchange(now, server, &mut FrameRouter { lone, element: *element, members, carriers, carried, send });
+    }
+
     /// Exchanges frames with the callers in this process.
     fn poll_lone<F: FnMut(SocketAddr, &[u8])>(&mut self, now: Instant, send: F) {
         let Self { server, lone, element, members, carriers, carried, .. } = self;
@@ -182,6 +193,7 @@ impl StateMachine for Owner {
         self.admit_waiting(now);
         let (server, mut router) = self.split(&mut send);
         server.poll(now, &mut router);
+        self.poll_handled(now, &mut send);
         self.poll_lone(now, send);
     }
 
@@ -229,6 +241,7 @@ impl StateMachine for Owner {
     fn on_driver_dropped(&mut self) {
         self.queries.clear();
         self.lone_calls.clear();
+        self.handled.clear();
         self.joining.clear();
         self.store = None;
     }

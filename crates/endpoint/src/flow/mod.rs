@@ -40,6 +40,8 @@ struct Entry<T> {
     attempts: u32,
     holds: u32,
     queued: bool,
+    /// Whether the item waits at the peer, and leaves its room in the window to others.
+    parked: bool,
 }
 
 /// Action that [`Flow::due`] requests.
@@ -59,6 +61,8 @@ pub struct Flow<T> {
     oldest: u32,
     ring: Box<[Option<Entry<T>>]>,
     in_flight: u32,
+    /// Number of parked items in flight.
+    parked: u32,
     order: u64,
     /// Time of the last acknowledgement, and order of the latest acknowledged transmission.
     acked: (Instant, u64),
@@ -81,6 +85,7 @@ impl<T: Copy> Flow<T> {
             oldest: 1,
             ring: vec![None; RING_LEN].into_boxed_slice(),
             in_flight: 0,
+            parked: 0,
             order: 0,
             acked: (Instant(0), 0),
             window: Window::new(timing.congestion_control),
@@ -101,7 +106,7 @@ impl<T: Copy> Flow<T> {
     #[must_use]
     pub fn can_send(&self) -> bool {
         let inside = self.next_seq < self.oldest + W_MAX || mutant::on(Mutant::WindowUnbounded);
-        self.in_flight < self.window.size() && inside && !self.is_exhausted()
+        self.in_flight - self.parked < self.window.size() && inside && !self.is_exhausted()
     }
 
     /// Number of sequence numbers used so far.
@@ -142,6 +147,7 @@ impl<T: Copy> Flow<T> {
             attempts: 1,
             holds: 0,
             queued: false,
+            parked: false,
         });
         self.wake_by(deadline);
         self.postpone_probe(now);
@@ -160,6 +166,7 @@ impl<T: Copy> Flow<T> {
         let entry = *self.entry(seq)?;
         self.ring[ring_index(seq)] = None;
         self.in_flight -= 1;
+        self.parked -= u32::from(entry.parked);
         self.advance();
         self.acked = (now, self.acked.1.max(entry.order));
         if entry.attempts == 1 && entry.holds == 0 {
@@ -193,6 +200,16 @@ impl<T: Copy> Flow<T> {
         holds
     }
 
+    /// Lets other items have the room of a held item in the window: nothing of it is in the network, and it may wait
+    /// until they have arrived.
+    pub fn park(&mut self, seq: u32) {
+        if let Some(entry) = self.entry_mut(seq)
+            && !std::mem::replace(&mut entry.parked, true)
+        {
+            self.parked += 1;
+        }
+    }
+
     /// Resends the item at once, for example because its path has changed.
     pub fn resend_now(&mut self, now: Instant, seq: u32) {
         if let Some(entry) = self.entry_mut(seq) {
@@ -207,9 +224,8 @@ impl<T: Copy> Flow<T> {
     /// Removes an item that is sent in another form with another sequence number. This counts neither as acknowledged
     /// nor as lost.
     pub fn remove(&mut self, seq: u32) {
-        if self.entry(seq).is_none() {
-            return;
-        }
+        let Some(entry) = self.entry(seq) else { return };
+        self.parked -= u32::from(entry.parked);
         self.ring[ring_index(seq)] = None;
         self.in_flight -= 1;
         self.advance();

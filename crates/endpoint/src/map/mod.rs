@@ -32,7 +32,8 @@ pub use pathcall_wire::policy::{Ack, ClearPolicy, LaneFormat, Modify};
 /// Operation of a call. Its values are quantised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// SyncAgtr: array addition over `threshold` workers; all workers get the sums.
+    /// SyncAgtr: array addition over `threshold` workers; all workers get the sums, or
+    /// what the server's handler makes of them.
     Sum {
         /// One value per lane.
         lanes: Lanes,
@@ -40,6 +41,8 @@ pub enum Operation {
         modify: Modify,
         /// Number of contributing workers.
         threshold: u32,
+        /// Target of the sums: `Server` if the server's handler decides the results, else `All`.
+        to: ForwardTarget,
     },
     /// AsyncAgtr, KeyValue: keyed addition, optionally with a read of the values.
     Add {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full};
 use pathcall_endpoint::map::{Key, Operation};
-use pathcall_proto::manifest::{Kind, Method};
+use pathcall_proto::manifest::{ForwardTarget, Kind, Method};
 use pathcall_proto::v1::NumberKeysRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use tonic::Status;
@@ -78,7 +78,13 @@ impl Inner {
             TypedValues::Floats(values) => (Some(values), TypedValues::EMPTY),
             typed => (None, typed),
         };
+        let lanes = typed.len();
         let mut work = MapWork::new(method, typed);
+        let is_handled = matches!(method.kind, Kind::Sum { .. }) && method.to == ForwardTarget::Server;
+        if let Some(operation) = work.operation.take_if(|_| is_handled) {
+            let rest = (parts, request.handler.unwrap_or_default());
+            return Box::pin(self.handled_sum(method, &session, (operation, lanes), rest, deadline)).await;
+        }
         work.attach_fencing_tokens(&named);
         let mut lock_guard = None;
         let output = match work.operation.take() {
@@ -89,7 +95,7 @@ impl Inner {
                     _ => None,
                 };
                 let guard = SumCancelGuard::new(&self, method, &session);
-                let output = session.call(method, operation).await;
+                let output = session.call(method, operation, |_| {}).await;
                 guard.disarm();
                 let output = output?;
                 application.mark_server_state(method, &session);
@@ -171,7 +177,7 @@ impl Inner {
     }
 
     /// Calls the handler with the rest of the message.
-    async fn handler(
+    pub(super) async fn handler(
         &self,
         method: &Method,
         session: &MapSession,

@@ -20,6 +20,7 @@ mod cloned;
 mod cloned_stream;
 mod delegated;
 mod dial;
+mod handled_sum;
 mod idempotent_call;
 pub mod journal;
 mod paths;

@@ -351,12 +351,17 @@ pub(super) struct MapSession {
 }
 
 impl MapSession {
-    /// Executes an operation; fails if the session ends.
-    pub(super) async fn call(&self, method: &Method, operation: Operation) -> Result<Output, Status> {
+    /// Executes an operation, and tells `begun` the number of a sum's first chunk; fails if the session ends.
+    pub(super) async fn call(
+        &self,
+        method: &Method,
+        operation: Operation,
+        begun: impl FnOnce(u64),
+    ) -> Result<Output, Status> {
         let mut over = self.over.subscribe();
         let outcome = tokio::select! {
             biased;
-            outcome = self.handle.call(operation) => outcome,
+            outcome = self.handle.call_at(operation, begun) => outcome,
             reason = over.wait_for(Option::is_some) => {
                 let reason = reason.ok().and_then(|reason| reason.clone()).unwrap_or_default();
                 return Err(Status::unavailable(format!("{} ({}): {reason}", method.path, method.app)));

@@ -14,12 +14,14 @@
 //! `builder` starts the layer; `service` dispatches calls. `admission` passes callers through the services' own checks,
 //! before they have any effect; `sessions` has the admitted callers. `peer_service` serves the requests of channels, and
 //! `membership` holds the joined ones; `owned_application` has an application and its map; `registration` registers at
-//! the controller; `store` keeps the state; `plain` makes calls of plain gRPC clients; `pool` has the queue of cloned calls; `carried_frames` receives map frames over HTTP/2.
+//! the controller; `store` keeps the state; `plain` makes calls of plain gRPC clients; `handled_sums` passes sums to the handler;
+//! `pool` has the queue of cloned calls; `carried_frames` receives map frames over HTTP/2.
 
 mod admission;
 pub mod builder;
 mod carried_frames;
 mod error;
+mod handled_sums;
 mod membership;
 mod owned_application;
 mod peer_service;

@@ -25,6 +25,7 @@ use pathcall_proto::v1::{ApplicationGrant, HeldGrant, NoMemoryReason};
 use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
 
+use super::handled_sums::HandledSums;
 use super::sessions::CallerSessions;
 use super::store::OwnerEnd;
 use super::{DirectStats, OwnedApplicationStats};
@@ -66,6 +67,8 @@ pub(super) struct OwnedApplication {
     /// Numbers of keys that are too long for a frame.
     pub(super) key_numbers: KeyNumbers,
     choice: ElementChoice,
+    /// Sums for the handler.
+    pub(super) handled: HandledSums,
     /// Counters of direct calls, and of calls of plain gRPC clients.
     whole: Mutex<[DirectStats; 2]>,
     /// Elements whose registers are not used for a while.
@@ -106,7 +109,7 @@ pub(super) struct ActiveApplication {
     /// Element memory, if granted.
     pub(super) memory: Option<ElementMemory>,
     /// Lanes of a row, the same for all callers: they number the chunks of sums alike.
-    width: u16,
+    pub(super) width: u16,
     /// Number of these terms.
     pub(super) terms: u64,
 }
@@ -125,6 +128,7 @@ impl OwnedApplication {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             choice: ElementChoice::new(if application.can_use_element() { rows } else { 0 }, application.path),
+            handled: HandledSums::default(),
             whole: Mutex::default(),
             application,
             incarnation: rand::random_range(1..=u32::MAX),

@@ -12,7 +12,7 @@
 
 use http::request::Parts;
 use pathcall_endpoint::map::{CallError, Key, Lanes, Modify, Operation};
-use pathcall_proto::manifest::{Kind, Method, OpType};
+use pathcall_proto::manifest::{ForwardTarget, Kind, Method, OpType};
 use tonic::Status;
 
 use super::Inner;
@@ -29,6 +29,7 @@ const RPC: &str = "Peer/Join";
 pub(super) fn check(method: &Method, application: &Application) -> Result<(), Status> {
     let reason = match method.kind {
         Kind::Sum { threshold: 2.., .. } => "which sums over several callers",
+        Kind::Sum { .. } if method.to == ForwardTarget::Server => "whose sums go to the handler",
         Kind::Count { threshold: 1, .. } => "which takes locks, and their leases have to be renewed",
         Kind::Clear if application.takes_locks => "which releases locks, and plain gRPC callers hold none",
         _ => return Ok(()),
@@ -97,7 +98,7 @@ fn own_sums(lanes: &Lanes, modify: Modify) -> Result<Lanes, CallError> {
 
 #[cfg(test)]
 mod tests {
-    use pathcall_proto::manifest::{ClearPolicy, ForwardTarget};
+    use pathcall_proto::manifest::ClearPolicy;
 
     use super::*;
     use crate::application::Catalogue;

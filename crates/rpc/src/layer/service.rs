@@ -9,7 +9,7 @@ use http::HeaderMap;
 use http_body_util::{BodyExt, Limited};
 use pathcall_auth::CertificatePolicy;
 use pathcall_endpoint::map::{Key, Operation, Output};
-use pathcall_proto::manifest::{Delegated, Kind, Method};
+use pathcall_proto::manifest::{Delegated, ForwardTarget, Kind, Method};
 use pathcall_proto::v1::peer_server::{PeerServer, SERVICE_NAME};
 use tonic::Status;
 use tonic::body::Body;
@@ -22,6 +22,7 @@ use super::{Admission, CallerCredentials, Inner, Layer, plain};
 use crate::assemble::HandlerOutcome;
 use crate::deadline::Deadline;
 use crate::delegate::respond::respond;
+use crate::headers::SumPlace;
 use crate::key_numbers::{self, REQUEST_BYTES_MAX};
 use crate::message::frame;
 use crate::message::typed::TypedValues;
@@ -118,6 +119,11 @@ impl<S: Services> Service<http::Request<Body>> for LayerService<S> {
             let (inner, admission) = (Arc::clone(&self.inner), self.admission.clone());
             match part {
                 FilteredRequest::Handler => {}
+                FilteredRequest::Sum(place) => {
+                    return Box::pin(async move {
+                        Ok(inner.handled_sum(method, place, request, services).await.unwrap_or_else(Status::into_http))
+                    });
+                }
                 FilteredRequest::Keys => {
                     return Box::pin(async move {
                         Ok(inner.all_keys(method, request, &admission).await.unwrap_or_else(Status::into_http))
@@ -158,6 +164,8 @@ impl<S: Services> Service<http::Request<Body>> for LayerService<S> {
 enum FilteredRequest {
     /// Call of the handler: the map operation is done.
     Handler,
+    /// Request of a worker for a sum that the handler gets.
+    Sum(SumPlace),
     /// Direct call of a channel.
     Direct,
     /// Call of a plain gRPC client.
@@ -210,6 +218,10 @@ impl Inner {
             return Err(Status::unavailable(format!("{} ({}): {what}", method.path, method.app)));
         }
         match method.kind {
+            Kind::Sum { .. } if handler && method.to == ForwardTarget::Server => {
+                let what = || Status::invalid_argument(format!("{}: the request does not name its sum", method.path));
+                SumPlace::of(headers).map(FilteredRequest::Sum).ok_or_else(what)
+            }
             _ if handler => Ok(FilteredRequest::Handler),
             Kind::Query | Kind::Add { .. } if direct => Ok(FilteredRequest::Direct),
             Kind::Clear if direct && method.request.is_none() => Ok(FilteredRequest::Keys),

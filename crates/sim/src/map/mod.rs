@@ -27,6 +27,7 @@ mod checker;
 mod disk;
 mod element;
 mod gradients;
+mod handler;
 mod hostile;
 pub(crate) mod network;
 mod node;
@@ -41,6 +42,7 @@ use std::time::Duration;
 
 pub use checker::MapViolation;
 pub use disk::StorePlan;
+pub use handler::HandlerPlan;
 pub use node::MapNodeId;
 pub use scenario::{Scenario, generate};
 pub use windows::WindowError;

@@ -69,6 +69,8 @@ pub(crate) enum NodeReport {
     Finished(CallId, Result<Output, CallError>),
     /// The caller has closed, and leaves.
     Leaves,
+    /// The handler got a sum that it had got before.
+    HandledAgain(u64),
     /// A query was started.
     Asked(QueryId),
     /// A query ended with this outcome.

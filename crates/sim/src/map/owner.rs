@@ -8,6 +8,7 @@ use pathcall_wire::Instant;
 
 use super::caller::decision;
 use super::disk::Disk;
+use super::handler::Handler;
 use super::node::{Effects, NodeReport, SimulatedNode};
 use super::scenario::{ApplicationPlan, MapCallerPlan, RegisterRange};
 use super::world::OwnerUpdate;
@@ -30,6 +31,8 @@ pub(crate) struct Owner<'a> {
     /// Queries that ended with an owner.
     pub(crate) unanswered: Vec<QueryId>,
     open_queries: Vec<QueryId>,
+    /// Handler of its sums, if they are for the server.
+    handler: Option<Handler>,
 }
 
 impl<'a> Owner<'a> {
@@ -49,6 +52,7 @@ impl<'a> Owner<'a> {
             down: false,
             unanswered: Vec::new(),
             open_queries: Vec::new(),
+            handler: plan.handler.map(|handler| Handler::new(handler, plan)),
         }
     }
 
@@ -232,6 +236,9 @@ impl<'a> Owner<'a> {
         }
         self.server.poll(now, effects);
         let mut answers = Vec::new();
+        if let Some(handler) = &mut self.handler {
+            handler.exchange(now, &mut self.server, effects);
+        }
         while let Some(event) = self.server.next_event() {
             match event {
                 Event::Answered(id, outcome) => answers.push(NodeReport::Answered(id, outcome)),
@@ -281,6 +288,7 @@ impl SimulatedNode for Owner<'_> {
 
     fn deadline(&self) -> Option<Instant> {
         let disk = self.disk.as_ref().and_then(Disk::deadline);
-        [self.server.deadline(), disk].into_iter().flatten().min().filter(|_| !self.down)
+        let handler = self.handler.as_ref().and_then(Handler::deadline);
+        [self.server.deadline(), disk, handler].into_iter().flatten().min().filter(|_| !self.down)
     }
 }

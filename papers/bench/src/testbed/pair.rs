@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use pathcall_driver::client::MapHandle;
 use pathcall_endpoint::map::{Ack, ClearPolicy, Key, Lanes, Modify, Operation, Output};
-use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES};
+use pathcall_wire::{ForwardTarget, KEYED_WIDTH, LINEAR_LANES};
 use tokio::task::JoinSet;
 
 use super::endpoint_app::{AppKind, EndpointApp, FlowTerms, SentCounters};
@@ -154,7 +154,8 @@ async fn calls(which: usize, handle: MapHandle, pace: CallPace, first: u64) -> R
 /// One worker's part of a sum.
 async fn sum(handle: &MapHandle, lanes: Lanes) -> Result<()> {
     let threshold = CALLERS as u32;
-    let output = handle.call(Operation::Sum { lanes, modify: Modify::default(), threshold }).await?;
+    let output =
+        handle.call(Operation::Sum { lanes, modify: Modify::default(), threshold, to: ForwardTarget::All }).await?;
     let Output::Sums(sums) = output else { bail!("{output:?} instead of sums") };
     let right = |(i, sum): (usize, i64)| sum == (CALLERS * i) as i64;
     ensure!(sums.len() == VALUES && sums.iter().enumerate().all(right), "wrong sums");

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use pathcall_driver::client::MapHandle;
 use pathcall_endpoint::map::gradient::{GradientFormat, GradientState, GradientSum};
 use pathcall_endpoint::map::{ClearPolicy, Lanes, Modify, Operation, Output};
-use pathcall_wire::LINEAR_LANES;
+use pathcall_wire::{ForwardTarget, LINEAR_LANES};
 
 use super::endpoint_app::{AppKind, EndpointApp, FlowTerms};
 use super::{ElementTestbed, Party, RunningJob, WaitMode};
@@ -126,7 +126,7 @@ async fn gradient_sums(
 async fn sums(handle: MapHandle, threshold: u32, parts: Vec<Lanes>) -> Result<Vec<Lanes>> {
     let mut all = Vec::new();
     for lanes in parts {
-        let operation = Operation::Sum { lanes, modify: Modify::default(), threshold };
+        let operation = Operation::Sum { lanes, modify: Modify::default(), threshold, to: ForwardTarget::All };
         match handle.call(operation).await.context("call of a worker failed")? {
             Output::Sums(sums) => all.push(sums),
             other => anyhow::bail!("{other:?} instead of sums"),

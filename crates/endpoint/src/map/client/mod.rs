@@ -140,7 +140,9 @@ impl MapClient {
     pub fn start(&mut self, now: Instant, id: CallId, operation: Operation) {
         let started = match (&self.broken, operation) {
             (Some(error), _) => Err(error.clone()),
-            (None, Operation::Sum { lanes, modify, threshold }) => self.sums.start(id, lanes, modify, threshold),
+            (None, Operation::Sum { lanes, modify, threshold, to }) => {
+                self.sums.start(id, lanes, modify, (threshold, to))
+            }
             (None, operation @ (Operation::Count { .. } | Operation::Clear { .. })) if self.config.votes => {
                 self.keyed.note_use();
                 self.votes.start(id, operation, &self.config)
@@ -152,6 +154,12 @@ impl MapClient {
             Ok(Some(output)) => self.finish(id, Ok(output)),
             Err(error) => self.finish(id, Err(error)),
         }
+    }
+
+    /// Number of the first chunk of the next sum.
+    #[must_use]
+    pub fn next_sum_chunk(&self) -> u64 {
+        self.sums.next_chunk()
     }
 
     /// Cancels a call; no event follows. Frames already sent are completed, so that peers do not see half of a call.

@@ -83,6 +83,9 @@ impl MapClient {
             FrameKind::MapHeld => {
                 let (flow, seq, item) = self.in_flight_item(&frame)?;
                 let holds = self.flows[flow].mark_held(now, seq);
+                if matches!(item, Item::Chunk(chunk) if self.sums.is_for_handler(chunk)) {
+                    self.flows[flow].park(seq);
+                }
                 if let Item::Chunk(chunk) = item
                     && self.sums.divert_if_stuck(chunk, holds)
                 {

@@ -5,6 +5,7 @@
 //! 32-bit lanes. If the element cannot sum it, the chunk is sent past the element to the server, in two parts with
 //! 64-bit lanes if necessary.
 
+mod handled;
 mod shadow;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -33,6 +34,7 @@ struct SumCall {
     parts: BTreeMap<u64, Vec<i64>>,
     modify: Modify,
     threshold: u32,
+    to: ForwardTarget,
     /// Number of the first chunk.
     first: u64,
     /// Number of chunks without a result.
@@ -104,7 +106,7 @@ impl SumCalls {
         id: CallId,
         lanes: Lanes,
         modify: Modify,
-        threshold: u32,
+        (threshold, to): (u32, ForwardTarget),
     ) -> Result<Option<Output>, CallError> {
         if modify.op != OpType::Nop
             && let Lanes::Wide(values) = &lanes
@@ -122,6 +124,7 @@ impl SumCalls {
             parts: BTreeMap::new(),
             modify,
             threshold,
+            to,
             first: self.next_call,
             left: count,
             detached: false,
@@ -208,7 +211,7 @@ impl SumCalls {
         let base = frames::base_header(FrameKind::MapData, position, base_flags, round, config);
         let map = MapRepr {
             op: call.modify.op as u8,
-            to: ForwardTarget::All as u8,
+            to: call.to as u8,
             flags: CONTRIBUTION | if self.history.is_some() && !soft { MapFlags::CLEAR } else { 0 },
             para: call.modify.para,
             index: row,
@@ -405,7 +408,8 @@ impl SumCalls {
 
 /// Tag of a chunk, equal in all contributions.
 fn tag_of(call: &SumCall, chunk: u64) -> u32 {
-    tag((chunk - call.first) as u32, call.lanes.len(), call.modify)
+    let tag = tag((chunk - call.first) as u32, call.lanes.len(), call.modify);
+    if call.to == ForwardTarget::Server { !tag } else { tag }
 }
 
 /// Range of a chunk's lanes in its call.

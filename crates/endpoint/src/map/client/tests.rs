@@ -1,7 +1,7 @@
 //! Tests of a caller that uses up its sequence numbers.
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, MapFlags, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, ForwardTarget, MapFlags, MapRepr};
 
 use super::super::{Ack, Key, Modify};
 use super::*;
@@ -37,7 +37,12 @@ fn caller(left: u32) -> MapClient {
 
 /// Starts a call of this number of chunks. Returns the number of sent frames.
 fn call(client: &mut MapClient, id: u64, chunks: usize) -> usize {
-    let operation = Operation::Sum { lanes: vec![1; chunks].into(), modify: Modify::default(), threshold: 2 };
+    let operation = Operation::Sum {
+        lanes: vec![1; chunks].into(),
+        modify: Modify::default(),
+        threshold: 2,
+        to: ForwardTarget::All,
+    };
     client.start(NOW, CallId(id), operation);
     let mut sent = Sent::default();
     client.poll(NOW, &mut sent);

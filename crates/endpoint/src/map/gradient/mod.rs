@@ -20,7 +20,7 @@ mod scale;
 mod select;
 
 use pathcall_wire::policy::{LaneFormat, Modify};
-use pathcall_wire::{Mutant, OpType, mutant};
+use pathcall_wire::{ForwardTarget, Mutant, OpType, mutant};
 
 use super::{Lanes, Operation};
 use scale::{COUNT_WORDS, HEADER_WORDS, NO_CODE};
@@ -155,7 +155,12 @@ impl GradientSum {
         // The operand has no effect without an operator, but parts of a round must have the same one: parts of
         // different phases never add up.
         let modify = Modify { op: OpType::Nop, para: self.phase as i32 + 1 };
-        Some(Operation::Sum { lanes: Lanes::Narrow(lanes), modify, threshold: self.format.workers })
+        Some(Operation::Sum {
+            lanes: Lanes::Narrow(lanes),
+            modify,
+            threshold: self.format.workers,
+            to: ForwardTarget::All,
+        })
     }
 
     /// Takes the sums of [`operation`](Self::operation).

@@ -26,10 +26,10 @@ fn step(
     let mut workers: Vec<_> = states.iter().zip(gradients).map(start).collect::<Result<_, _>>().expect("finite");
     let before: Vec<Vec<f32>> = workers.iter().map(|worker| worker.values.clone()).collect();
     let mut lanes = Vec::new();
-    while let Some(Operation::Sum { lanes: first, modify, threshold }) = workers[0].operation() {
+    while let Some(Operation::Sum { lanes: first, modify, threshold, .. }) = workers[0].operation() {
         let mut sums = vec![0i64; first.len()];
         for worker in &workers {
-            let Some(Operation::Sum { lanes, modify: own, threshold: count }) = worker.operation() else {
+            let Some(Operation::Sum { lanes, modify: own, threshold: count, .. }) = worker.operation() else {
                 panic!("all workers sum")
             };
             assert_eq!((own, count, lanes.len()), (modify, threshold, sums.len()), "equal tags");

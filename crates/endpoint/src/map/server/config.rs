@@ -26,6 +26,8 @@ pub struct ServerConfig {
     pub rows_max: u32,
     /// SyncAgtr: number of workers. 0: the application is keyed.
     pub threshold: u32,
+    /// SyncAgtr: whether the server's handler decides the results of the sums.
+    pub handled: bool,
     /// SyncAgtr: clear policy of arrays.
     pub clear: ClearPolicy,
     /// Keyed: whether the element may have registers for keys (all methods only add or query).
@@ -61,6 +63,7 @@ impl Default for ServerConfig {
             grant: None,
             rows_max: 0,
             threshold: 0,
+            handled: false,
             clear: ClearPolicy::default(),
             mapping: false,
             acked: false,

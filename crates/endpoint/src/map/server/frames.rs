@@ -112,17 +112,16 @@ impl OwnerContext {
     }
 }
 
-/// Sends the result of a round in answer to a frame, to one member or to all. Results use the element, if any, which
+/// Sends the result of a round to one member or to all, with a congestion mark if `ecn`. Results use the element, if any, which
 /// clears the round when it forwards the result; it may have missed an earlier copy. `position`: row, round, and the
 /// number of rows, because the receiver may not know the epoch.
 pub(super) fn send_result(
     Backup { wide, bytes, .. }: &Backup,
     (row, round, rows): (u32, u32, u32),
-    (frame, to): (&MapFrame<&[u8]>, Option<u32>),
+    (ecn, to): (bool, Option<u32>),
     shared: &mut OwnerContext,
     out: &mut impl FrameSink,
 ) {
-    let ecn = frame.base().has(Flags::ECN);
     let flags = if to.is_none() { Flags::MCAST } else { 0 } | if ecn { Flags::ECN } else { 0 };
     let mut base = shared.base(FrameKind::MapResult, flags);
     base.round = round;

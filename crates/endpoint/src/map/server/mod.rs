@@ -2,7 +2,7 @@
 //!
 //! Frames that the element has processed arrive with their sums. Other frames arrive unchanged and are executed in
 //! software with 64-bit values: the same answer, slower (NetRPC §5.2.1, "Fallback"). `receive` checks and dispatches
-//! frames, `frames` writes them. `sum` has rounds and their backups, `keyed` has keys with their base values and
+//! frames, `frames` writes them. `sum` has rounds and their backups, `reached` sums for the handler, `keyed` has keys with their base values and
 //! registers, `votes` has ballots, `idempotency` calls with ids, `lone` calls of plain gRPC clients, `durable` the
 //! changes for a store.
 
@@ -13,6 +13,7 @@ pub mod idempotency;
 mod keyed;
 pub mod lone;
 mod member;
+mod reached;
 mod receive;
 mod round;
 mod shadow;
@@ -34,6 +35,7 @@ use idempotency::IdempotencyTable;
 use keyed::KeyedStore;
 pub use keyed::{EvictionPolicy, KEY_MEMORY};
 use member::{EndedEpoch, Leftover, MemberState};
+pub use reached::{ReachedPosition, ReachedSum, SumEvent};
 pub use receive::Permissions;
 use shadow::WorkerProgress;
 use sum::SumStore;

@@ -2,9 +2,10 @@
 
 use pathcall_wire::{MapFlags, MapFrame, Mutant, mutant};
 
-use super::super::CallError;
 use super::super::lanes::{LaneSlice, WIDE_PART, narrow_lanes, wide_lanes};
+use super::super::{CallError, Lanes};
 use super::OwnerContext;
+use super::reached::ReachedRound;
 
 /// Last complete round of a row, for answers to late workers.
 #[derive(Default)]
@@ -33,6 +34,8 @@ pub(super) struct SoftwareRound {
 pub(super) struct Row {
     pub(super) backup: Backup,
     pub(super) software: Option<Box<SoftwareRound>>,
+    /// The next round, if its sum waits for the handler's result.
+    pub(super) reached: Option<Box<ReachedRound>>,
     /// Bit mask of workers that joined after the last complete round and may need its result.
     pub(super) late_workers: u64,
 }
@@ -47,10 +50,16 @@ impl Row {
         bytes.extend_from_slice(frame.lanes());
     }
 
+    /// Stores the handler's result as that of the next round.
+    pub(super) fn store_answer(&mut self, round: u32, tag: u32, result: &Lanes) {
+        self.software = None;
+        self.backup.store(round, tag, result.slice(0..result.len()));
+    }
+
     /// Stores the sum of the software round as the result.
     pub(super) fn store_software_sum(&mut self, round: u32) {
         if let Some(soft) = self.software.take() {
-            soft.store(round, &mut self.backup);
+            self.backup.store(round, soft.tag, LaneSlice::Wide(&soft.sums));
             self.late_workers = 0;
         }
     }
@@ -110,13 +119,19 @@ impl SoftwareRound {
         parts > 0 && self.workers[..parts].iter().all(|workers| workers.count_ones() >= threshold)
     }
 
-    fn store(&self, round: u32, backup: &mut Backup) {
-        (backup.round, backup.tag) = (round, self.tag);
-        let sums = LaneSlice::Wide(&self.sums);
-        backup.wide = !sums.is_narrow();
-        backup.bytes.clear();
-        backup.bytes.resize(sums.len() * if backup.wide { 8 } else { 4 }, 0);
-        if backup.wide { sums.put_wide(&mut backup.bytes) } else { sums.put_narrow(&mut backup.bytes) }
+    /// The sums.
+    pub(super) fn into_sums(self) -> Vec<i64> {
+        self.sums
+    }
+}
+
+impl Backup {
+    fn store(&mut self, round: u32, tag: u32, sums: LaneSlice<'_>) {
+        (self.round, self.tag) = (round, tag);
+        self.wide = !sums.is_narrow();
+        self.bytes.clear();
+        self.bytes.resize(sums.len() * if self.wide { 8 } else { 4 }, 0);
+        if self.wide { sums.put_wide(&mut self.bytes) } else { sums.put_narrow(&mut self.bytes) }
     }
 }
 

@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Flags, FrameKind, Instant, MAX_WORKERS, MapFlags, MapFrame, MapRepr, Mutant, mutant};
+use pathcall_wire::{Flags, Instant, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
 
 use super::super::chunks::ChunkNumbering;
 use super::super::lanes::any_saturated;
-use super::super::{CallError, ClearPolicy, Dest, FrameSink};
+use super::super::{CallError, ClearPolicy, FrameSink};
 use super::frames::{announce_software_round, redirect_past_element, report_failure, send_result};
+use super::reached::{ReachedSums, answer_held, is_for_handler};
 use super::round::{Backup, Row};
-use super::{MapServer, MemberState, OwnerContext};
+use super::{MemberState, OwnerContext};
 
 /// Pause between announcements of a software round, which may be lost.
 const ANNOUNCE: Duration = Duration::from_millis(20);
@@ -36,7 +36,9 @@ struct ApplicationFailure {
 /// with clear policy *lazy* twice as many, because one worker may be a round ahead of another. Rows and rounds of frames
 /// follow the numbering of their epoch.
 pub(super) struct SumStore {
-    rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
+    /// Sums for the handler.
+    pub(super) reached: ReachedSums,
     /// Maximum number of rows in an epoch.
     rows_max: u32,
     /// Numbering of the chunks by epoch, the latest last.
@@ -57,6 +59,7 @@ impl SumStore {
         let is_doubled = clear == ClearPolicy::Lazy && !mutant::on(Mutant::LazyHalved);
         Self {
             rows: (0..if is_doubled { rows_max * 2 } else { rows_max }).map(|_| Row::default()).collect(),
+            reached: ReachedSums::default(),
             rows_max,
             numberings: [(epoch, ChunkNumbering::new(used))].into(),
             clear,
@@ -76,12 +79,12 @@ impl SumStore {
     }
 
     /// Own numbering of the chunks.
-    fn own_numbering(&self) -> ChunkNumbering {
+    pub(super) fn own_numbering(&self) -> ChunkNumbering {
         ChunkNumbering::new(self.rows.len() as u32)
     }
 
     /// Row and round of this epoch for an own row and round.
-    fn position(&self, row: u32, round: u32) -> (u32, u32) {
+    pub(super) fn position(&self, row: u32, round: u32) -> (u32, u32) {
         let chunk = self.own_numbering().chunk(row, round);
         chunk.map_or((row, round), |chunk| self.numbering().position(chunk))
     }
@@ -141,6 +144,11 @@ impl SumStore {
                 state.late_workers |= 1 << worker;
                 self.announce.push_back((now, row as u32, state.backup.round));
             }
+            if let Some(reached) = state.reached.as_mut().filter(|_| !mutant::on(Mutant::ReachedReopened)) {
+                reached.note_joined(worker);
+                continue;
+            }
+            state.reached = None;
             let begun = state.software.as_ref().is_some_and(|soft| soft.lanes > 0);
             if element || state.software.is_some() {
                 state.software = Some(Box::default());
@@ -166,7 +174,7 @@ impl SumStore {
     /// announces the rounds.
     pub(super) fn renew(&mut self, now: Instant, element: bool) {
         self.announce.clear();
-        for (row, state) in self.rows.iter_mut().enumerate() {
+        for (row, state) in self.rows.iter_mut().enumerate().filter(|(_, state)| state.reached.is_none()) {
             if self.clear.is_by_element() {
                 // Workers send again, and the round is announced then.
                 state.software = Some(Box::default());
@@ -221,6 +229,16 @@ impl SumStore {
         if round != row.backup.round + 1 || map.has(MapFlags::OLD) {
             return None;
         }
+        if let Some(reached) = &mut row.reached {
+            return match reached.accept(frame) {
+                true if mutant::on(Mutant::ReachedAgain) && map.has(MapFlags::REACHED) => {
+                    self.reach((index, round), frame, true)
+                }
+                true if mutant::on(Mutant::ReachedUnheld) => None,
+                true => answer_held(frame, shared, out),
+                false => self.fail_now(now, CallError::Disagree { round }, shared, out),
+            };
+        }
         // Sums of the element: sent by a worker, which has checked them, or by the element.
         let by_worker = map.has(MapFlags::GET);
         if by_worker && !(clear.is_by_element() && base.has(Flags::CROSS)) {
@@ -235,8 +253,11 @@ impl SumStore {
                 return None;
             }
             if by_worker || !any_saturated(frame.lanes()) || mutant::on(Mutant::SaturatedKept) {
-                row.store_element_sum(round, frame);
                 shared.stats.rounds_element += 1;
+                if is_for_handler(frame) {
+                    return self.reach((index, round), frame, true);
+                }
+                row.store_element_sum(round, frame);
                 self.send_sums(index, frame, None, shared, out);
                 return Some(());
             }
@@ -272,7 +293,8 @@ impl SumStore {
     ) {
         let backup = &self.rows[index as usize].backup;
         let (row, round) = self.position(index, backup.round);
-        send_result(backup, (row, round, self.numbering().rows()), (frame, to), shared, out);
+        let ecn = frame.base().has(Flags::ECN);
+        send_result(backup, (row, round, self.numbering().rows()), (ecn, to), shared, out);
     }
 
     /// Handles a frame of the last complete round: the sender misses the result.
@@ -321,8 +343,11 @@ impl SumStore {
             }
         }
         if soft.complete(shared.config.threshold) {
-            row.store_software_sum(round);
             shared.stats.rounds_software += 1;
+            if is_for_handler(frame) {
+                return self.reach((index, round), frame, false);
+            }
+            row.store_software_sum(round);
             self.send_sums(index, frame, None, shared, out);
             return Some(());
         }
@@ -334,12 +359,7 @@ impl SumStore {
         if !begun && (by_element || self.clear.is_by_element()) {
             self.announce_again(now, index, round);
         }
-        let held = shared.answer(FrameKind::MapHeld, frame);
-        let repr = MapRepr { flags: MapFlags::BARE, index: frame.map().index(), ..MapRepr::default() };
-        let len = frame_len(repr.flags, 0, 0);
-        emit(&held, &repr, &mut shared.scratch[..len]);
-        shared.send(Dest::Endpoint(frame.base().src()), len, out);
-        Some(())
+        answer_held(frame, shared, out)
     }
 
     /// Fails all present workers, and reports it at once.
@@ -358,11 +378,14 @@ impl SumStore {
     /// Fails all present workers; the next poll reports it.
     pub(super) fn fail_all_workers(&mut self, now: Instant, error: CallError, shared: &mut OwnerContext) {
         shared.members.values_mut().for_each(|state| state.failed = true);
+        if shared.config.handled {
+            self.void_reached();
+        }
         self.failed =
             Some(ApplicationFailure { error, has_rejoined_worker: false, report_at: now, pause: ANNOUNCE / 2 });
     }
 
-    fn announce_again(&mut self, now: Instant, row: u32, round: u32) {
+    pub(super) fn announce_again(&mut self, now: Instant, row: u32, round: u32) {
         if self.announce.len() < MAX_ANNOUNCED && !mutant::on(Mutant::AnnounceOnce) {
             self.announce.push_back((now + ANNOUNCE, row, round));
         }
@@ -391,18 +414,5 @@ impl SumStore {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let announce = self.announce.front().map(|(at, ..)| *at);
         [announce, self.failed.as_ref().map(|failed| failed.report_at)].into_iter().flatten().min()
-    }
-}
-
-impl MapServer {
-    /// Handles a caller that abandons a sum to which it may have contributed. All present workers get
-    /// [`CallError::SumAbandoned`], and no further sums before they have joined again, since the next sum of this
-    /// caller would belong to a different step.
-    pub fn abandon_sum(&mut self, now: Instant, endpoint: u32, incarnation: u32) {
-        let lives = |state: &MemberState| state.member.incarnation == incarnation;
-        if self.shared.members.get(&endpoint).is_some_and(lives) && self.shared.config.threshold > 0 {
-            self.sums.fail_all_workers(now, CallError::SumAbandoned, &mut self.shared);
-            self.request_epoch_end_for_sums();
-        }
     }
 }

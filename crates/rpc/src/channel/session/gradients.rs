@@ -72,7 +72,7 @@ impl Inner {
             }
         };
         while let Some(operation) = sum.operation() {
-            let sums = match session.call(method, operation).await {
+            let sums = match session.call(method, operation, |_| {}).await {
                 Ok(Output::Sums(sums)) => sums,
                 Ok(_) => Lanes::default(),
                 Err(status) => {

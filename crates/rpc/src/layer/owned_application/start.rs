@@ -45,6 +45,7 @@ impl OwnedApplication {
             grant: registers,
             rows_max: self.choice.rows_max(),
             threshold: self.application.threshold,
+            handled: self.application.handled,
             clear: self.application.clear,
             mapping: self.application.mapping,
             acked: self.application.acked,

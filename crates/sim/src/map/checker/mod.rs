@@ -218,6 +218,9 @@ impl<'a> MapChecker<'a> {
                 }
                 Ok(())
             }
+            (MapNodeId::Owner(_), NodeReport::HandledAgain(chunk)) => {
+                Err(MapViolation::HandledAgain { node, chunk: *chunk })
+            }
             (MapNodeId::Owner(application), NodeReport::Asked(id)) => {
                 let application = &mut self.applications[application];
                 application.before_queries.insert(*id, application.keys.snapshot());

@@ -7,8 +7,10 @@
 use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::{CallError, Lanes, Operation, Output};
+use pathcall_wire::ForwardTarget;
 
 use super::MapViolation;
+use crate::map::handler::result;
 use crate::map::node::MapNodeId;
 use crate::map::scenario::{ApplicationPlan, ExpectedError, MapCallerPlan, StepWork, modified};
 use crate::trace::brief;
@@ -70,15 +72,17 @@ fn sums(plan: &ApplicationPlan, step: usize) -> Vec<Vec<i64>> {
 
 fn sum(workers: &[&MapCallerPlan], step: usize) -> Vec<i64> {
     let mut sums = Vec::new();
+    let mut handled = false;
     for work in workers.iter().filter_map(|caller| caller.steps.get(step)).map(|step| &step.work) {
-        if let StepWork::Call(Operation::Sum { lanes, modify, .. }) = work {
+        if let StepWork::Call(Operation::Sum { lanes, modify, to, .. }) = work {
+            handled = *to == ForwardTarget::Server;
             sums.resize(lanes.len(), 0);
             for (sum, value) in sums.iter_mut().zip(lanes.iter()) {
                 *sum += modified(value, *modify);
             }
         }
     }
-    sums
+    if handled { sums.into_iter().map(result).collect() } else { sums }
 }
 
 impl super::Application<'_> {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use pathcall_endpoint::map::Modify;
-use pathcall_wire::{Instant, OpType};
+use pathcall_wire::{ForwardTarget, Instant, OpType};
 
 use super::*;
 use crate::map::caller::call_id;
@@ -34,7 +34,7 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
 }
 
 fn sum(lanes: &[i64], modify: Modify) -> Step {
-    Step::call(Operation::Sum { lanes: lanes.to_vec().into(), modify, threshold: 2 })
+    Step::call(Operation::Sum { lanes: lanes.to_vec().into(), modify, threshold: 2, to: ForwardTarget::All })
 }
 
 fn add(value: i64, get: bool) -> Step {

@@ -72,6 +72,14 @@ pub enum MapViolation {
         /// Sum that the caller received.
         got: i64,
     },
+    /// The handler got the sum of a round twice.
+    #[error("{node}: the handler got the sum of chunk {chunk} again")]
+    HandledAgain {
+        /// Owner of the application.
+        node: MapNodeId,
+        /// Number of the chunk.
+        chunk: u64,
+    },
     /// The result of a gradient is not the sum of what left the workers.
     #[error("{node} step {step} value {value}: {sent} left the workers, got {got}")]
     Gradient {

@@ -14,7 +14,7 @@ use super::generate::IdAllocator;
 use super::{
     ExpectedError, MapCallerPlan, ProcessCrash, Purpose, Query, RegisterRange, Step, StepWork, keyed, sum, votes,
 };
-use crate::map::StorePlan;
+use crate::map::{HandlerPlan, StorePlan};
 use crate::random::{Chance, Random};
 
 /// Plan of an application.
@@ -54,6 +54,8 @@ pub struct ApplicationPlan {
     pub lease: Duration,
     /// Store of its owner's state, if it has one.
     pub store: Option<StorePlan>,
+    /// Handler of its sums, if they are for the server.
+    pub handler: Option<HandlerPlan>,
     /// Callers of the application.
     pub callers: Vec<MapCallerPlan>,
     /// Queries of its owner during the calls, by time.
@@ -81,6 +83,7 @@ impl Default for ApplicationPlan {
             timing: FlowTiming::default(),
             lease: DEFAULT_LEASE,
             store: None,
+            handler: None,
             callers: Vec::new(),
             queries: Vec::new(),
         }
@@ -123,6 +126,7 @@ impl ApplicationPlan {
             grant: self.memory.map(RegisterRange::grant),
             rows_max: self.rows_max,
             threshold: self.workers(),
+            handled: self.handler.is_some(),
             clear: self.clear,
             mapping: self.mapping(),
             acked: self.ack == Ack::Server,

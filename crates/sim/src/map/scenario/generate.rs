@@ -9,6 +9,7 @@ use pathcall_wire::{ForwardTarget, Instant, TokenKey};
 use super::application;
 use super::faults::FaultPlan;
 use super::gradient;
+use super::sum;
 use super::{ApplicationPlan, MemoryMove, OwnerCrash, ProcessCrash, Purpose, RegisterRange, Scenario, StepWork};
 use crate::map::StorePlan;
 use crate::random::Random;
@@ -29,6 +30,8 @@ const VOTING: u64 = 0x76_6f74;
 const LEAVING: u64 = 0x6c_6561;
 /// XOR mask of the seed for owners with a store, and their ends.
 const STORES: u64 = 0x73_746f;
+/// XOR mask of the seed for sums whose results a handler decides.
+const HANDLERS: u64 = 0x68_616e;
 /// Limit on the elements of a scenario.
 const ELEMENTS_MAX: usize = 2;
 
@@ -117,6 +120,8 @@ pub fn generate(seed: u64) -> Scenario {
         fault_plan.add_detours(&mut random, &mut scenario);
     }
     end_owners(&mut Random::new(seed ^ STORES), &mut scenario);
+    let mut random = Random::new(seed ^ HANDLERS);
+    scenario.applications.iter_mut().for_each(|plan| sum::handle(&mut random, plan));
     scenario
 }
 

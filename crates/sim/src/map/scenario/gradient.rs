@@ -2,6 +2,7 @@
 
 use pathcall_endpoint::map::gradient::GradientFormat;
 use pathcall_endpoint::map::{LaneFormat, Modify, Operation};
+use pathcall_wire::ForwardTarget;
 
 use super::{ApplicationPlan, Purpose, Step};
 use crate::random::Random;
@@ -36,7 +37,12 @@ pub(super) fn draw(random: &mut Random, plan: &mut ApplicationPlan) {
             .map(|&(len, size)| {
                 let size = if random.percent(10) { size * 100 } else { size };
                 let lanes: Vec<i64> = (0..len).map(|_| random.range(0..=2 * size as u64) as i64 - size).collect();
-                let operation = Operation::Sum { lanes: lanes.into(), modify: Modify::default(), threshold: workers };
+                let operation = Operation::Sum {
+                    lanes: lanes.into(),
+                    modify: Modify::default(),
+                    threshold: workers,
+                    to: ForwardTarget::All,
+                };
                 Step { pause, ..Step::call(operation) }
             })
             .collect();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use pathcall_endpoint::map::{Modify, Operation};
-use pathcall_wire::OpType;
+use pathcall_endpoint::map::{ClearPolicy, Modify, Operation};
+use pathcall_wire::{ForwardTarget, OpType};
 
-use super::{ExpectedError, Step};
+use super::{ApplicationPlan, ExpectedError, Purpose, Step, StepWork};
+use crate::map::HandlerPlan;
 use crate::random::Random;
 
 /// Operators of NetRPC Table 8.
@@ -56,7 +57,8 @@ pub(super) fn steps(random: &mut Random, workers: usize, scale: Scale) -> (Vec<V
         for steps in &mut steps {
             let own = if random.percent(20) { spread(random) } else { usual };
             let lanes = lanes(random, len, own, modify);
-            let operation = Operation::Sum { lanes: lanes.into(), modify, threshold: workers as u32 };
+            let operation =
+                Operation::Sum { lanes: lanes.into(), modify, threshold: workers as u32, to: ForwardTarget::All };
             steps.push(Step { pause: random.up_to(most_pause), ..Step::call(operation) });
         }
     }
@@ -70,6 +72,24 @@ pub(super) fn steps(random: &mut Random, workers: usize, scale: Scale) -> (Vec<V
         _ => None,
     };
     (steps, expected_error)
+}
+
+/// Passes the sums of some applications with clear policy *copy* to a handler, which decides the results.
+pub(super) fn handle(random: &mut Random, plan: &mut ApplicationPlan) {
+    let fits = plan.purpose == Purpose::Sum && plan.clear == ClearPolicy::Copy && plan.gradients.is_none();
+    if !random.percent(40) || !fits {
+        return;
+    }
+    // Some take longer than workers wait for a silent server.
+    let times = [0, 0, 1, 1, 30, 200, 7_000].map(Duration::from_millis);
+    // A worker that replaces another one begins in the middle of a call, so its calls have other chunks.
+    let lasts = plan.callers.iter().all(|caller| caller.crash.is_none());
+    plan.handler = Some(HandlerPlan { time_max: random.pick(&times), whole: random.percent(50) && lasts });
+    for step in plan.callers.iter_mut().flat_map(|caller| &mut caller.steps) {
+        if let StepWork::Call(Operation::Sum { to, .. }) = &mut step.work {
+            *to = ForwardTarget::Server;
+        }
+    }
 }
 
 /// Makes some workers cancel their last call; no later call can disagree with the others.
@@ -104,7 +124,12 @@ fn overflow(random: &mut Random, steps: &mut [Vec<Step>]) -> ExpectedError {
 }
 
 fn last(lanes: Vec<i64>, workers: usize) -> Step {
-    Step::call(Operation::Sum { lanes: lanes.into(), modify: Modify::default(), threshold: workers as u32 })
+    Step::call(Operation::Sum {
+        lanes: lanes.into(),
+        modify: Modify::default(),
+        threshold: workers as u32,
+        to: ForwardTarget::All,
+    })
 }
 
 fn length(random: &mut Random, scale: Scale) -> usize {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::map::Operation;
 use pathcall_endpoint::map::server::SOFTWARE_ROWS;
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, W_MAX};
 
 use super::{EVENTS_MAX, LAST_QUERY, MapEvent, MapWorld};
 use crate::map::MapCounts;
@@ -58,6 +58,7 @@ fn sequential_time(scenario: &Scenario) -> Duration {
     let time = |(index, application): (usize, &ApplicationPlan)| {
         // An answer may wait for the sync in progress, and for the next one.
         let wait = ways + application.store.map_or(Duration::ZERO, |store| store.sync_max) * 2;
+        let wait = wait + application.handler.map_or(Duration::ZERO, |handler| handler.time_max);
         let calls = application.callers.iter().map(|caller| rounds(application, fewest(index), caller)).max();
         wait.saturating_mul(u32::try_from(calls.unwrap_or(0)).unwrap_or(u32::MAX))
     };
@@ -75,7 +76,9 @@ fn gradient_lanes(values: usize) -> usize {
 /// Number of sequential waits of a caller: one per call, and more for arrays that are longer than the rows of the
 /// element (half of them with clear policy *shadow*).
 fn rounds(application: &ApplicationPlan, rows: u32, caller: &MapCallerPlan) -> usize {
-    let ahead = rows.div_ceil(2) as usize;
+    // Parts that wait for a handler keep their places in a flow.
+    let places = if application.handler.is_some() { W_MAX / 2 } else { u32::MAX };
+    let ahead = rows.div_ceil(2).min(places) as usize;
     let chunks = |step: &Step| match &step.work {
         StepWork::Call(Operation::Sum { lanes, .. }) => {
             let lanes = if application.gradients.is_some() { gradient_lanes(lanes.len()) } else { lanes.len() };
