@@ -8,7 +8,7 @@
 //! The member sends past the element, so the rules for callers without an element hold: while it is a member, the server
 //! counts all ballots. It joins at the first call, and leaves when no call has begun for [`IDLE_MAX`] and all have ended.
 //!
-//! A vote waits in a flow until its ballot is decided, which may never happen. So a session makes [`SESSION_FRAMES`] frames
+//! A vote waits in a flow until its ballot is decided, which may never happen. So a session makes `SESSION_FRAMES` frames
 //! at most; then a new session begins, and the old one leaves when its calls have ended.
 
 use std::collections::BTreeSet;

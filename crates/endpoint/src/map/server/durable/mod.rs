@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A batch has the new state of everything that has changed since the last batch, not the operations: applying a batch
-//! twice is harmless, and a snapshot is a batch of everything. Outputs wait in the [`gate`] for the batches before them.
+//! twice is harmless, and a snapshot is a batch of everything. Outputs wait in the `gate` for the batches before them.
 //!
 //! A caller that resumes keeps its sequence numbers: the restored repeat filters tell which of its frames took effect.
 //! For frames of the element, the caller gets the notice of a change of epoch, as if the former owner had ended its last
