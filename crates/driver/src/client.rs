@@ -167,6 +167,12 @@ impl MapHandle {
         outcome
     }
 
+    /// Number of the first chunk of the next sum.
+    #[must_use]
+    pub fn next_sum_chunk(&self) -> u64 {
+        self.caller.shared.lock().machine.client.next_sum_chunk()
+    }
+
     /// Counters of this caller.
     #[must_use]
     pub fn stats(&self) -> ClientStats {

@@ -81,9 +81,12 @@ impl ServerHandle {
         may: Permissions,
         address: Option<SocketAddr>,
         secret: ResumeSecret,
+        next_chunk: Option<u64>,
     ) -> Result<Joined, CallError> {
         let (reply, joined) = oneshot::channel();
-        self.command(|owner, _, _| owner.joining.push(JoinRequest { member, may, address, secret, reply }))?;
+        self.command(|owner, _, _| {
+            owner.joining.push(JoinRequest { member, may, address, secret, next_chunk, reply })
+        })?;
         let joined = joined.await.unwrap_or(Err(CallError::Closed))?;
         self.persisted(joined).await
     }

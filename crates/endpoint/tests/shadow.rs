@@ -219,6 +219,24 @@ fn new_workers_start_together_after_all_have_left() {
 }
 
 #[test]
+fn worker_that_joins_again_alone_starts_at_its_next_chunk() {
+    let mut server = server();
+    for endpoint in [10, 11] {
+        join(&mut server, endpoint, 0);
+    }
+    server.note_next_chunk(9);
+    for endpoint in [10, 11] {
+        server.leave(NOW, endpoint);
+    }
+    renew(&mut server, 1, 2);
+    assert!(server.can_admit());
+    server.note_next_chunk(6);
+    assert_eq!(join(&mut server, 10, 1), 6, "the chunk that it reported with no other worker there");
+    server.note_next_chunk(7);
+    assert_eq!(join(&mut server, 11, 1), 6, "the other worker may miss chunk 6");
+}
+
+#[test]
 fn departed_worker_of_new_epoch_does_not_count_for_successor() {
     let mut server = server();
     for endpoint in [10, 11] {

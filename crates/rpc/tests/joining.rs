@@ -30,7 +30,7 @@ fn joins(channel: &Channel, app: &str) -> u64 {
     channel.stats().applications.iter().find(|application| application.name == app).unwrap().joins
 }
 
-fn members(server: &Layer, app: &str) -> usize {
+pub(crate) fn members(server: &Layer, app: &str) -> usize {
     server.stats().iter().find(|application| application.name == app).unwrap().members
 }
 

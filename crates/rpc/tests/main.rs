@@ -41,3 +41,4 @@ mod registering;
 mod shadow_sums;
 mod shutdown;
 mod small_sums;
+mod sum_steps;

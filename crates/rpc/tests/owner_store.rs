@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use pathcall_proto::manifest::MapPath;
 use pathcall_rpc::{Channel, Layer, OwnerStore};
 use pathcall_test_support::HANG;
+use pathcall_test_support::process::Process;
 use pathcall_test_support::service::{TestServer, counts, str_int, until};
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{PATHCALL, Wanted};
@@ -153,12 +154,12 @@ async fn standby_takes_over_and_sums_are_exact() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn standby_takes_over_from_etcd_and_sums_are_exact() {
-    let Some((etcd, _process, _data)) = start_etcd().await else { return };
+    let Some((etcd, _process, _data)) = start_etcd() else { return };
     kill_owners(Some(&etcd)).await;
 }
 
 /// etcd with an empty store on a free port; `None` if it is not installed.
-async fn start_etcd() -> Option<(String, KilledChild, tempfile::TempDir)> {
+fn start_etcd() -> Option<(String, Process, tempfile::TempDir)> {
     let data = tempfile::tempdir().expect("a folder");
     let (client, peer) = (own_address(), own_address());
     let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
@@ -171,29 +172,12 @@ async fn start_etcd() -> Option<(String, KilledChild, tempfile::TempDir)> {
     ]);
     command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     command.args(["--initial-cluster", &format!("default={peer}")]);
-    let Ok(process) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+    let Ok(process) = Process::logging(&mut command, "ready to serve client requests") else {
         assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "etcd is missing: install etcd-server");
         println!("skipped: etcd is missing");
         return None;
     };
-    let process = KilledChild(process);
-    let connect = async || {
-        let endpoint = tonic::transport::Endpoint::from_shared(client.clone()).expect("a URI");
-        while endpoint.connect().await.is_err() {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    timeout(HANG, connect()).await.expect("etcd starts");
     Some((client, process, data))
-}
-
-/// Process that is killed on drop.
-struct KilledChild(Child);
-
-impl Drop for KilledChild {
-    fn drop(&mut self) {
-        self.0.kill().and_then(|()| self.0.wait()).expect("child process");
-    }
 }
 
 /// A server without callers has the values of its predecessor, and adds to them.

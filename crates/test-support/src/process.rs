@@ -1,6 +1,6 @@
 //! Processes of the workspace's programs, which a test starts, waits for and kills.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,6 +23,21 @@ impl Process {
         BufReader::new(stdout).read_line(&mut ready).expect("a line");
         assert!(ready.starts_with("ready"), "{command:?}: {ready:?}");
         (process, ready)
+    }
+
+    /// Starts a program that logs to its standard error, and waits for a line with `text`.
+    ///
+    /// # Errors
+    /// The program is missing.
+    pub fn logging(command: &mut Command, text: &str) -> io::Result<Self> {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let process = Self(child);
+        let is_logged = log.by_ref().any(|line| line.expect("a line").contains(text));
+        assert!(is_logged, "{command:?} ended before it logged {text:?}");
+        // A full pipe would stop the program.
+        std::thread::spawn(move || log.for_each(drop));
+        Ok(process)
     }
 }
 

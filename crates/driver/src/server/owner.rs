@@ -53,6 +53,8 @@ pub(super) struct JoinRequest {
     /// Source and destination of the caller's frames.
     pub(super) address: Option<SocketAddr>,
     pub(super) secret: ResumeSecret,
+    /// Next chunk of a worker of sums that joins again.
+    pub(super) next_chunk: Option<u64>,
     pub(super) reply: oneshot::Sender<Result<Joined, CallError>>,
 }
 
@@ -144,10 +146,11 @@ impl Owner {
     /// Admits waiting callers, in the order of their requests.
     fn admit_waiting(&mut self, now: Instant) {
         while !self.joining.is_empty() && self.server.can_admit() {
-            let JoinRequest { member, may, address, secret, reply } = self.joining.remove(0);
+            let JoinRequest { member, may, address, secret, next_chunk, reply } = self.joining.remove(0);
             if reply.is_closed() {
                 continue;
             }
+            next_chunk.into_iter().for_each(|chunk| self.server.note_next_chunk(chunk));
             let joined = self.server.join(now, member);
             if joined.is_ok() {
                 self.server.set_permissions(member.endpoint, member.incarnation, may);

@@ -858,6 +858,11 @@ pub struct JoinRequest {
     pub known_epoch: u32,
     #[prost(bytes = "vec", tag = "9")]
     pub session: ::prost::alloc::vec::Vec<u8>,
+    /// Set by a worker of sums that joins again: id of the owner's state at its last sum, and number of its next chunk.
+    #[prost(uint32, tag = "10")]
+    pub summed_state: u32,
+    #[prost(uint64, tag = "11")]
+    pub next_chunk: u64,
 }
 /// Grant of a membership to a caller.
 #[derive(Clone, PartialEq, ::prost::Message)]

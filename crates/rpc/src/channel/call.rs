@@ -64,7 +64,7 @@ impl Inner {
             return Box::pin(self.with_id(method, application, &id, request, parts, deadline)).await;
         }
         let session = application.admitted(method, &parts.headers, &self.transport).await?;
-        application.check_loss(method, &session)?;
+        application.check_continuity(method, &session)?;
         let began = Instant::now();
         let typed = match request.typed {
             Some(typed) => typed,
@@ -83,7 +83,8 @@ impl Inner {
         let is_handled = matches!(method.kind, Kind::Sum { .. }) && method.to == ForwardTarget::Server;
         if let Some(operation) = work.operation.take_if(|_| is_handled) {
             let rest = (parts, request.handler.unwrap_or_default());
-            return Box::pin(self.handled_sum(method, &session, (operation, lanes), rest, deadline)).await;
+            let place = (&**application, &session);
+            return Box::pin(self.handled_sum(method, place, (operation, lanes), rest, deadline)).await;
         }
         work.attach_fencing_tokens(&named);
         let mut lock_guard = None;
@@ -105,7 +106,11 @@ impl Inner {
             None => None,
         };
         let answer = match gradient {
-            Some(values) => MapAnswer::of(Box::pin(self.sum_gradient(method, &session, &parts.headers, values)).await?),
+            Some(values) => {
+                let sums = Box::pin(self.sum_gradient(method, &session, &parts.headers, values)).await?;
+                application.mark_server_state(method, &session);
+                MapAnswer::of(sums)
+            }
             None => work.answer(method, output),
         };
         // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.
@@ -136,7 +141,7 @@ impl Inner {
         self.counters.direct.add();
         let session = application.session(method, &parts.headers, &self.transport).await?;
         session.continued().await;
-        application.check_loss(method, &session)?;
+        application.check_continuity(method, &session)?;
         mark(&mut parts.headers, headers::DIRECT, &session, deadline);
         let began = Instant::now();
         let request = http::Request::from_parts(parts, Body::new(Full::new(body)));

@@ -11,7 +11,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::Inner;
-use super::session::{MapSession, SumCancelGuard};
+use super::session::{ChannelApplication, MapSession, SumCancelGuard};
 use crate::assemble::{self, HandlerOutcome};
 use crate::deadline::Deadline;
 use crate::headers::{SUM, SUM_IN_REPLY, SumPlace};
@@ -23,7 +23,7 @@ impl Inner {
     pub(super) async fn handled_sum(
         self: &Arc<Self>,
         method: &Method,
-        session: &Arc<MapSession>,
+        (application, session): (&ChannelApplication, &Arc<MapSession>),
         (operation, lanes): (Operation, usize),
         (parts, message): (http::request::Parts, Bytes),
         deadline: Deadline,
@@ -37,6 +37,9 @@ impl Inner {
             };
             let output = session.call(method, operation, begun).await;
             guard.disarm();
+            if output.is_ok() {
+                application.mark_server_state(method, session);
+            }
             output
         };
         let handled = async {

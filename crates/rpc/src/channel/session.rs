@@ -14,6 +14,7 @@
 
 mod admissions;
 mod carry;
+mod continuity;
 mod gradients;
 mod guards;
 mod join;
@@ -44,6 +45,7 @@ use crate::key_numbers::KnownKeyNumbers;
 use crate::request::Request;
 use crate::{headers, status};
 use admissions::Admissions;
+use continuity::SumPosition;
 use gradients::KeptGradients;
 pub(super) use guards::{LockReleaseGuard, SumCancelGuard};
 use join::JoinAttempt;
@@ -71,6 +73,8 @@ pub(super) struct ChannelApplication {
     past: Mutex<(ClientStats, CarriedStats)>,
     /// Incarnation of the server that has state of this caller.
     stateful_server: Mutex<Option<u32>>,
+    /// Where the next sum begins; none before the first sum, and after a failed one.
+    sum_position: Mutex<Option<SumPosition>>,
     /// Measured times of methods whose calls have a choice of paths.
     measured: Mutex<BTreeMap<&'static str, MeasuredPaths>>,
     /// What this worker keeps of its gradients; held during a sum of one.
@@ -89,6 +93,7 @@ impl ChannelApplication {
             cancelling: Mutex::default(),
             past: Mutex::default(),
             stateful_server: Mutex::default(),
+            sum_position: Mutex::default(),
             measured: Mutex::default(),
             gradients: tokio::sync::Mutex::default(),
         }
@@ -127,7 +132,9 @@ impl ChannelApplication {
         }
         self.wait_for_cancellation().await;
         self.retire_last().await;
-        let join = JoinAttempt { application: &self.application, options: &self.options, method, headers, transport };
+        let sums = *lock(&self.sum_position);
+        let (application, options) = (&self.application, &self.options);
+        let join = JoinAttempt { application, options, method, headers, transport, sums };
         let session = match join.run().await {
             Ok(session) => Arc::new(session),
             Err(failed) => {
@@ -173,33 +180,6 @@ impl ChannelApplication {
         {
             measured.record(choice, began.elapsed());
         }
-    }
-
-    /// Records that the session's server has state of this caller.
-    pub(super) fn mark_server_state(&self, method: &Method, session: &MapSession) {
-        if matches!(method.kind, Kind::Add { .. } | Kind::Count { .. }) {
-            lock(&self.stateful_server).get_or_insert(session.server);
-        }
-    }
-
-    /// Records that this server has state of this caller, for a call with an id.
-    pub(super) fn mark_state_at(&self, server: u32) {
-        lock(&self.stateful_server).get_or_insert(server);
-    }
-
-    /// Fails if the server has restarted since it had state of this caller: a restarted server has lost its memory. The
-    /// caller gets this error once, instead of a silent zero.
-    pub(super) fn check_loss(&self, method: &Method, session: &MapSession) -> Result<(), Status> {
-        let asks = matches!(method.kind, Kind::Query | Kind::Add { get: true, .. } | Kind::Clear);
-        let mut stateful_server = lock(&self.stateful_server);
-        if asks && stateful_server.is_some_and(|server| server != session.server) {
-            *stateful_server = Some(session.server);
-            let (path, app) = (method.path, method.app);
-            return Err(Status::data_loss(format!(
-                "{path}: the server of {app} has restarted and lost the values of this caller"
-            )));
-        }
-        Ok(())
     }
 
     pub(super) fn stats(&self) -> ApplicationStats {
@@ -336,6 +316,8 @@ pub(super) struct MapSession {
     admissions: Arc<Admissions>,
     /// Id of the server's state: its incarnation, unless the state is in a store.
     pub(super) server: u32,
+    /// Number of the first chunk of the session's sums.
+    start_chunk: u64,
     /// If the session continues with another server when this one ends: whether it waits for that server.
     suspended: Option<watch::Receiver<bool>>,
     /// Whether the frames go by an element.

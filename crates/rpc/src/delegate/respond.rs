@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
-use http_body_util::{BodyExt, Limited};
 use pathcall_driver::node::Node;
 use pathcall_endpoint::delegate::attempts::RetryBudget;
 use pathcall_endpoint::delegate::caller::CallOptions;
@@ -22,6 +21,7 @@ use super::directory::Directory;
 use super::ongoing_call::{LostDirection, OngoingCall, StreamEvent};
 use super::trace::{SharedTraceSink, TraceReport, TraceRequest};
 use crate::deadline::Deadline;
+use crate::message::body::read_request;
 use crate::message::frame;
 use crate::status;
 
@@ -51,15 +51,9 @@ pub(crate) async fn respond(
 ) -> Result<http::Response<Body>, Status> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
-    let body = Limited::new(body, REQUEST_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| match error.downcast::<Status>() {
-        Ok(status) => *status,
-        Err(error) => {
-            Status::out_of_range(format!("{path}: cannot read a request of up to {REQUEST_BYTES_MAX} bytes: {error}"))
-        }
-    })?;
-    let message = frame::read(&parts.headers, &body.to_bytes(), frame::UNPACKED_MAX)
-        .map_err(|error| status::of_framed(path, error))?;
+    let body = read_request(path, body, REQUEST_BYTES_MAX).await?;
+    let message =
+        frame::read(&parts.headers, &body, frame::UNPACKED_MAX).map_err(|error| status::of_framed(path, error))?;
     let options = parts.extensions.get::<CallOptions>().copied().unwrap_or(defaults.options);
     let report = TraceReport::of(
         path,

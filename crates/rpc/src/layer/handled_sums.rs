@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use pathcall_driver::server::HandledSum;
 use pathcall_endpoint::map::Lanes;
 use pathcall_proto::manifest::Method;
@@ -27,6 +27,7 @@ use super::owned_application::OwnedApplication;
 use super::{Inner, Services};
 use crate::assemble::{self, HandlerOutcome};
 use crate::headers::{self, SumPlace};
+use crate::message::body::read_request;
 use crate::message::fields::split;
 use crate::message::typed::{TypedError, TypedFieldReader, TypedValues};
 use crate::message::{frame, reply};
@@ -107,9 +108,11 @@ impl Inner {
         services: S,
     ) -> Result<http::Response<Body>, Status> {
         let owned = Arc::clone(self.owned(method)?);
+        // The first worker whose request is here may leave, but the others need the outcome.
+        let (parts, body) = request.into_parts();
+        let request = http::Request::from_parts(parts, read_request(method.path, body, DIRECT_BYTES_MAX).await?);
         let (mut reply, sender) = owned.handled.join(method, place)?;
         if let Some(sender) = sender {
-            // The worker of this request may leave, but the others need the outcome.
             tokio::spawn(async move {
                 let handled = handle(&owned, method, place, request, services).await;
                 sender.send_replace(Some(handled.unwrap_or_else(|status| HandledReply::of_status(&status))));
@@ -126,7 +129,7 @@ async fn handle<S: Services>(
     owned: &OwnedApplication,
     method: &'static Method,
     place: SumPlace,
-    request: http::Request<Body>,
+    request: http::Request<Bytes>,
     services: S,
 ) -> Result<HandledReply, Status> {
     let active = owned.ensure_active();
@@ -144,7 +147,7 @@ async fn handle<S: Services>(
 async fn run<S: Services>(
     method: &'static Method,
     sum: &HandledSum,
-    request: http::Request<Body>,
+    request: http::Request<Bytes>,
     services: S,
 ) -> Result<Outcome, Status> {
     let path = method.path;
@@ -153,11 +156,8 @@ async fn run<S: Services>(
     };
     let (mut parts, body) = request.into_parts();
     parts.headers.remove(headers::SUM);
-    let body = Limited::new(body, DIRECT_BYTES_MAX).collect().await.map_err(|error| {
-        Status::out_of_range(format!("{path}: cannot read a request of up to {DIRECT_BYTES_MAX} bytes: {error}"))
-    })?;
-    let rest = frame::read(&parts.headers, &body.to_bytes(), frame::UNPACKED_MAX)
-        .map_err(|error| status::of_frame(method, error))?;
+    let rest =
+        frame::read(&parts.headers, &body, frame::UNPACKED_MAX).map_err(|error| status::of_frame(method, error))?;
     let mut message = rest.to_vec();
     reply::append(&mut message, added.path, added.shape, method.precision, &TypedValues::Lanes(sum.sums.clone()))
         .map_err(|error| status::of_reply(added.name, &error))?;

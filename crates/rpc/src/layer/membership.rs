@@ -174,10 +174,11 @@ impl JoiningCaller {
         secret: SessionId,
     ) -> Result<Joined, Status> {
         let mut budget = TimeBudget::new(WORKER_TIMEOUT);
+        let next_chunk = (self.request.summed_state == owned.state_id()).then_some(self.request.next_chunk);
         loop {
             let mut left = std::pin::pin!(owned.left.notified());
             left.as_mut().enable();
-            let error = match active.handle.join(member, may, self.address, secret).await {
+            let error = match active.handle.join(member, may, self.address, secret, next_chunk).await {
                 Ok(joined) => return Ok(joined),
                 Err(error) => error,
             };

@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http_body_util::{BodyExt, Limited};
 use pathcall_auth::CertificatePolicy;
 use pathcall_endpoint::map::{Key, Operation, Output};
 use pathcall_proto::manifest::{Delegated, ForwardTarget, Kind, Method};
@@ -24,6 +23,7 @@ use crate::deadline::Deadline;
 use crate::delegate::respond::respond;
 use crate::headers::SumPlace;
 use crate::key_numbers::{self, REQUEST_BYTES_MAX};
+use crate::message::body::read_request;
 use crate::message::frame;
 use crate::message::typed::TypedValues;
 use crate::request::{DIRECT_BYTES_MAX, MapAnswer, MapWork, Request};
@@ -265,12 +265,9 @@ impl Inner {
             self.check_plain_caller(method, &parts)?;
         }
         admission.admit(method.path, CallerCredentials::of_parts(&parts)).await?;
-        let path = method.path;
-        let body = Limited::new(body, DIRECT_BYTES_MAX).collect().await.map_err(|error| {
-            Status::out_of_range(format!("{path}: cannot read a call of up to {DIRECT_BYTES_MAX} bytes: {error}"))
-        })?;
-        let message = frame::read(&parts.headers, &body.to_bytes(), frame::UNPACKED_MAX)
-            .map_err(|error| status::of_frame(method, error))?;
+        let body = read_request(method.path, body, DIRECT_BYTES_MAX).await?;
+        let message =
+            frame::read(&parts.headers, &body, frame::UNPACKED_MAX).map_err(|error| status::of_frame(method, error))?;
         self.owned(method)?.count_whole(message.len(), kind == FilteredRequest::Plain);
         let request = Request::new(method, &message)?;
         let answer = match method.kind {

@@ -12,6 +12,7 @@
 //! them, and [`reply`] writes a typed field; [`keys`] encodes a list of keys. No function of this module panics on any
 //! input.
 
+pub(crate) mod body;
 pub mod fields;
 pub mod frame;
 pub mod keys;

@@ -45,6 +45,14 @@ impl MapServer {
         false
     }
 
+    /// Records the next chunk of a worker that joins again (not with clear policy *copy*). Only workers know which chunks
+    /// are complete, and while there are none, the last one to leave does.
+    pub fn note_next_chunk(&mut self, chunk: u64) {
+        if self.shared.config.clear.is_by_element() && self.shared.members.is_empty() {
+            self.sums.set_floor(Some(chunk));
+        }
+    }
+
     /// Requests the end of the epoch, so that the element gives no further sums to failed workers.
     pub(super) fn request_epoch_end_for_sums(&mut self) {
         let by_element = self.shared.config.clear.is_by_element() && self.shared.config.grant.is_some();

@@ -24,6 +24,7 @@ use super::super::transport::Transport;
 use super::MapSession;
 use super::admissions::Admissions;
 use super::carry::FrameCarrier;
+use super::continuity::SumPosition;
 use super::resume::{ResumingCaller, read_grants};
 use crate::application::Application;
 use crate::headers;
@@ -44,6 +45,8 @@ pub(super) struct JoinAttempt<'a> {
     /// Metadata of the call.
     pub(super) headers: &'a HeaderMap,
     pub(super) transport: &'a Transport,
+    /// Where the caller's next sum begins.
+    pub(super) sums: Option<SumPosition>,
 }
 
 impl JoinAttempt<'_> {
@@ -119,6 +122,8 @@ impl JoinAttempt<'_> {
             incarnation,
             flows: self.options.flows,
             method: self.method.path.into(),
+            summed_state: self.sums.map_or(0, |sums| sums.server),
+            next_chunk: self.sums.map_or(0, |sums| sums.chunk),
             ..JoinRequest::default()
         }
     }
@@ -240,6 +245,7 @@ impl JoinAttempt<'_> {
             incarnation,
             admissions,
             server,
+            start_chunk: grant.start_chunk,
             suspended,
             by_element,
             is_local,

@@ -49,11 +49,12 @@ impl DelayedHandle {
         may: Permissions,
         address: Option<SocketAddr>,
         secret: ResumeSecret,
+        next_chunk: Option<u64>,
     ) -> Result<Joined, CallError> {
         if let Some(opens_at) = self.opens_at {
             sleep_until(opens_at.into()).await;
         }
-        self.driver.join(member, may, address, secret).await
+        self.driver.join(member, may, address, secret, next_chunk).await
     }
 }
 

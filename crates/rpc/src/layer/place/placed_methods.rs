@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
-use http_body_util::{BodyExt, Full, Limited};
+use http::HeaderValue;
+use http::request::Parts;
+use http_body_util::Full;
 use pathcall_place::model::ACCELERATORS_MAX;
 use pathcall_place::select::Config;
 use pathcall_place::{DeviceRole, KindId, Paths, SelectionStrategy};
@@ -28,6 +29,7 @@ use crate::delegate::handlers::Handler;
 use crate::headers::ROLE;
 use crate::layer::Services;
 use crate::layer::{Admission, CallerCredentials};
+use crate::message::body::read_request;
 
 /// Services and handlers of an accelerator.
 type AcceleratorHandlers = (Routes, BTreeMap<&'static str, Handler>);
@@ -130,7 +132,7 @@ impl PlacedMethods {
         };
         let (parts, body) = request.into_parts();
         let deadline = Deadline::of(&parts.headers);
-        let (body, address) = match self.read(&parts.headers, body, method.key).await {
+        let (body, address) = match self.read(&parts, body, method.key).await {
             Ok(read) => read,
             Err(status) => return Ok(status.into_http()),
         };
@@ -262,14 +264,9 @@ impl PlacedMethods {
     }
 
     /// Bytes of a request and its ordering address.
-    async fn read(&self, headers: &HeaderMap, body: Body, key: u32) -> Result<(Bytes, u64), Status> {
-        let max = self.request_bytes_max;
-        let body = Limited::new(body, max).collect().await.map_err(|error| match error.downcast::<Status>() {
-            Ok(status) => *status,
-            Err(error) => Status::out_of_range(format!("cannot read a request of up to {max} bytes: {error}")),
-        })?;
-        let body = body.to_bytes();
-        let address = self.ordering.address(headers, &body, key)?;
+    async fn read(&self, parts: &Parts, body: Body, key: u32) -> Result<(Bytes, u64), Status> {
+        let body = read_request(parts.uri.path(), body, self.request_bytes_max).await?;
+        let address = self.ordering.address(&parts.headers, &body, key)?;
         Ok((body, address))
     }
 
