@@ -74,7 +74,10 @@ __noinline int keyed(struct xdp_md *xdp, struct context *c)
 	counters->repeats += !new;
 	counters->lanes_added += c->added;
 	counters->overflow_lanes += __builtin_popcount(c->overflow);
-	/* The sender keeps the pairs until this generation is harvested. */
+	/* The sender keeps added pairs until this generation is harvested. Values that are only read are those of the open
+	 * generation, on a repeat, too. */
+	if (!(c->map_flags & PC_MAP_ADD) && !PLANTED(READ_NAMES_FIRST_GENERATION))
+		applied_in = open;
 	frame.base->round = bpf_htonl(applied_in);
 	frame.map->index = bpf_htonl(committed);
 	if (counting && !counted)

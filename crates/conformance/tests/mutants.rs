@@ -8,7 +8,7 @@ use pathcall_wire::{Instant, Mutant, TokenKey, mutant};
 /// Number of frames within which a mutant must be found.
 const FRAMES: u64 = 200_000;
 /// Mutants of the program.
-const OF_THE_PROGRAM: [Mutant; 41] = [
+const OF_THE_PROGRAM: [Mutant; 42] = [
     Mutant::ElementRepeats,
     Mutant::ElementLateRepeats,
     Mutant::ElementWorkers,
@@ -23,6 +23,7 @@ const OF_THE_PROGRAM: [Mutant; 41] = [
     Mutant::LastRoundAdded,
     Mutant::ClampOverflow,
     Mutant::OverflowSaidOnce,
+    Mutant::ReadNamesFirstGeneration,
     Mutant::HarvestUnfrozen,
     Mutant::WipeOldGeneration,
     Mutant::WipeForgotten,

@@ -48,8 +48,10 @@ impl SwitchProgram {
             c.lanes_added += u64::from(outcome.added);
             c.overflow_lanes += u64::from(outcome.overflow.count_ones());
         });
-        // The sender keeps the pairs until this generation is harvested.
-        context.frame.base_mut().set_round(applied_in);
+        // The sender keeps added pairs until this generation is harvested. Values that are only read are those of the
+        // open generation, on a repeat, too.
+        let reads = map.flags & MapFlags::ADD == 0 && !mutant::on(Mutant::ReadNamesFirstGeneration);
+        context.frame.base_mut().set_round(if reads { state.open } else { applied_in });
         context.frame.map_mut().set_index(state.committed);
         match counted {
             count::CountOutcome::Malformed => return context.drop(FrameDropReason::Malformed),

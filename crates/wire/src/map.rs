@@ -84,9 +84,11 @@ impl MapFlags {
 
     /// Set by the element: another caller holds the lock. A new attempt needs a new sequence number.
     pub const DENIED: u16 = 1 << 13;
-    /// Claim: the caller still holds this lock, granted by an element whose epoch has ended.
+    /// Claim: the caller still holds this lock, granted by an element whose epoch has ended. In a read: the server must
+    /// not change the value while the caller may use it (linearizable).
     pub const CLAIM: u16 = 1 << 14;
-    /// The caller joins the queue of this lock; with CLEAR it leaves the queue.
+    /// The caller joins the queue of this lock; with CLEAR it leaves the queue. In a read: the caller waits for the whole
+    /// value, since it cannot read the register.
     pub const WAIT: u16 = 1 << 15;
 
     /// Flags that only an element may set; it clears them in frames from hosts.

@@ -245,6 +245,26 @@ mutants! {
         BareSummed,
         /// The client does not set `NOT_ADMITTED` on frames for an element on the route.
         InlineUnmarked,
+        /// The element answers a repeated read with the generation of the first copy, and the values of the open one.
+        ReadNamesFirstGeneration,
+        /// The client adds registers of another generation to the base.
+        ReadOfOtherGeneration,
+        /// The client takes the register for the whole value.
+        ReadWithoutBase,
+        /// The client keeps bases of an ended epoch.
+        ReadBaseOfOldEpoch,
+        /// The client uses a base after the end of its lease.
+        ReadAfterLease,
+        /// The server changes a base that callers still combine with registers.
+        ReadUnclaimed,
+        /// The server forgets at the end of an epoch which bases callers may still use.
+        ReadClaimsForgotten,
+        /// The server lends bases between the close of a generation and its commit.
+        ReadInHarvest,
+        /// The server answers a caller without the element from the bases, without a harvest.
+        ReadUnharvested,
+        /// The server answers a read before callers have repeated the lost additions of an ended epoch.
+        ReadUnsettled,
         /// Small values of a worker use the whole range of their bits, so that sums leave it.
         PackedHeadroom,
         /// The reader of packed sums forgets that negative values have borrowed from those above them.

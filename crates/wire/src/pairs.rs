@@ -33,7 +33,7 @@ pub enum PairStatus {
     Logical = 1,
     /// Done; the key has the register `lane`, `row` in the element.
     Mapped = 2,
-    /// Test-and-set: another caller holds the lock.
+    /// Test-and-set: another caller holds the lock. Read: not possible yet; ask again.
     Denied = 3,
     /// Counted; the threshold is not reached yet. For a ballot: ask again; the vote itself is counted.
     Held = 4,

@@ -49,6 +49,30 @@ pub enum Ack {
     Server,
 }
 
+/// `read` of a query: what its answer contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ReadMode {
+    /// Every addition that was complete when the query began, and all that an earlier query saw.
+    #[default]
+    Linearizable,
+    /// Every addition that was complete a short time before.
+    Recent,
+}
+
+impl ReadMode {
+    /// All modes.
+    pub const ALL: [Self; 2] = [Self::Linearizable, Self::Recent];
+
+    /// Name in filters.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Linearizable => "linearizable",
+            Self::Recent => "recent",
+        }
+    }
+}
+
 /// `lanes` of a sum: size of the values in a 32-bit lane. Smaller values are quantised with a scale that a block of
 /// values shares, and several of them share a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -104,6 +104,8 @@ mistakes! {
     HarvestUnfrozen,
     /// Omits the overflow flags on a repeat.
     OverflowSaidOnce,
+    /// Names the generation of the first copy in the answer to a repeated read.
+    ReadNamesFirstGeneration,
     /// Keeps the values after the server's harvest.
     WipeForgotten,
     "emit.h":

@@ -137,6 +137,11 @@ pub fn generations() -> Case {
     scene.send(word(FrameKind::MapWipe, 0, 0));
     scene.send(word(FrameKind::MapWipe, 1, 4));
     scene.send(read(0, 32));
+    scene.remark("a read names the open generation, whose values it has; so does its repeat after the close");
+    scene.send(data(22, 3, 7, with(GET), &[(0, 0)]));
+    scene.send(data(22, 3, 7, with(GET), &[(0, 0)]));
+    scene.send(word(FrameKind::MapClose, 2, 7));
+    scene.send(data(22, 3, 7, with(GET), &[(0, 0)]));
     scene.remark("the next generation: generations 1 and 3 share a bank");
     scene.send(word(FrameKind::MapClose, 2, 7));
     scene.send(data(21, 3, 7, with(ADD | GET), &[(0, 1)]));

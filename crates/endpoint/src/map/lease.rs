@@ -17,6 +17,10 @@ use std::time::Duration;
 /// Default duration of a lease; the holder's channel renews it.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(5);
 
+/// Time for which a caller may combine the base of a key with its register: the server does not change the base meanwhile.
+/// Shorter than the time after which a silent party is given up.
+pub const READ_LEASE: Duration = Duration::from_millis(500);
+
 /// Part of a lease that its holder may count on. Measured by a clock at 90 % of the true rate, it ends before the whole
 /// lease measured by a clock at 110 %.
 #[must_use]

@@ -27,7 +27,7 @@ pub use error::CallError;
 pub use key::{Key, logical_address};
 pub use lanes::Lanes;
 use pathcall_wire::ForwardTarget;
-pub use pathcall_wire::policy::{Ack, ClearPolicy, LaneFormat, Modify};
+pub use pathcall_wire::policy::{Ack, ClearPolicy, LaneFormat, Modify, ReadMode};
 
 /// Operation of a call. Its values are quantised.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,13 @@ pub enum Operation {
         /// Acknowledgement that the call waits for.
         ack: Ack,
     },
+    /// AsyncAgtr, KeyValue: query of the values of keys.
+    Read {
+        /// Keys, each at most once.
+        keys: Vec<Key>,
+        /// What the values must contain.
+        read: ReadMode,
+    },
     /// Agreement: counts each key once; test-and-set if the threshold is 1.
     Count {
         /// Keys to count.
@@ -80,7 +87,7 @@ pub enum Operation {
 pub enum Output {
     /// [`Operation::Sum`]: one sum per lane.
     Sums(Lanes),
-    /// [`Operation::Add`] with `get`: one value per pair, in the call's order.
+    /// [`Operation::Read`], and [`Operation::Add`] with `get`: one value per pair, in the call's order.
     Values(Vec<i64>),
     /// [`Operation::Count`]: whether `CntFwd` forwards the message of this call.
     Counted {

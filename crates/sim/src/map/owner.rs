@@ -243,7 +243,7 @@ impl<'a> Owner<'a> {
             match event {
                 Event::Answered(id, outcome) => answers.push(NodeReport::Answered(id, outcome)),
                 Event::ElementSilent | Event::EpochEndRequested => effects.silent |= self.memory.is_some(),
-                Event::Used => {}
+                Event::Used | Event::ReadsEnded => {}
             }
         }
         let before = effects.reports.len();

@@ -139,6 +139,7 @@ impl ScenarioList {
                 let caller = applications[index].callers.get_mut(number);
                 match caller.and_then(|caller| caller.steps.get_mut(step)).map(|step| &mut step.work) {
                     Some(StepWork::Call(Operation::Add { pairs, .. })) => remove_range(pairs, part),
+                    Some(StepWork::Call(Operation::Read { keys, .. })) => remove_range(keys, part),
                     _ => 0,
                 }
             }

@@ -8,6 +8,7 @@ mod call;
 mod key_cache;
 mod lease;
 mod locks;
+mod reads;
 mod unacked;
 mod waiting;
 
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use pathcall_wire::pairs::{self, MAX_KEY, PairStatus};
-use pathcall_wire::{Instant, MapFlags, MapFrame, Mutant, OpType, mutant};
+use pathcall_wire::{Instant, MapFrame, Mutant, OpType, mutant};
 
 use super::{CallError, CallId, ClientConfig, ClientStats, Dest, FlowPosition, Item, Operation, Output};
 use call::{KeyedCall, KeyedOp, PairEncoding};
@@ -55,6 +56,8 @@ pub(super) struct KeyedCalls {
     unacked: Unacked,
     locks: Locks,
     pub(super) waiting_frames: WaitingFrames,
+    /// Time of the latest input.
+    clock: Instant,
 }
 
 impl KeyedCalls {
@@ -65,8 +68,11 @@ impl KeyedCalls {
         operation: Operation,
         config: &ClientConfig,
     ) -> Result<Option<Output>, CallError> {
-        self.note_use();
+        self.clock = now;
         let call = KeyedCall::new(operation);
+        if call.read().is_none() {
+            self.note_use();
+        }
         check(&call)?;
         if call.keys.is_empty() {
             let output = if call.takes_locks() { call.locked_output(Duration::ZERO) } else { call.output() };
@@ -86,16 +92,29 @@ impl KeyedCalls {
             self.locks.lease.request_lease(now, config);
         }
         let all = call.in_key_order();
-        self.pack(&mut call, &all, config.element);
+        self.pack(&mut call, &all, config);
         self.ready.push_back(id);
         self.calls.insert(id, call);
     }
 
     /// Packs pairs into frames, each in the best encoding for its key.
-    fn pack(&mut self, call: &mut KeyedCall, members: &[u32], by_element: bool) {
+    fn pack(&mut self, call: &mut KeyedCall, members: &[u32], config: &ClientConfig) {
+        let by_element = config.element;
         let (mut logical, mut whole) = (Vec::new(), Vec::new());
         let adds = matches!(call.op, KeyedOp::Add { get: false });
         for &i in members {
+            if let Some(read) = call.read() {
+                let key = &call.keys[i as usize];
+                let lent = self.base_for(key, read).filter(|_| by_element && !call.wants_whole(config));
+                match (lent, self.key_cache.find(key)) {
+                    (Some(base), Some(KeyLocation::Mapped { lane, row })) => {
+                        call.set_base(i, base);
+                        self.key_cache.push_lane(lane, i, row);
+                    }
+                    _ => whole.push(i),
+                }
+                continue;
+            }
             if call.op == KeyedOp::Clear
                 && let Some(held) = self.locks.take_released(&call.keys[i as usize], call.values[i as usize] as u64)
             {
@@ -143,12 +162,17 @@ impl KeyedCalls {
 
     /// Starts the next attempt of calls whose pause has ended.
     pub(super) fn run_retries(&mut self, now: Instant, config: &ClientConfig) {
+        self.clock = now;
         while let Some((at, id)) = self.retries.first().copied().filter(|(at, _)| *at <= now) {
             self.retries.remove(&(at, id));
             if let Some(mut call) = self.calls.remove(&id) {
                 let denied = std::mem::take(&mut call.denied);
-                call.requeue_locks(denied);
-                self.request_next_locks(&mut call, config.element);
+                if call.read().is_some() {
+                    self.pack(&mut call, &denied, config);
+                } else {
+                    call.requeue_locks(denied);
+                    self.request_next_locks(&mut call, config.element);
+                }
                 self.ready.push_back(id);
                 self.calls.insert(id, call);
             }
@@ -198,7 +222,7 @@ impl KeyedCalls {
         if let Some(call) = self.calls.get_mut(&id) {
             let session = self.locks.lease.session(now, config).unwrap_or(0);
             let (to, len, lane_bytes) =
-                call.emit(index as usize, position, config, (self.key_cache.version(), session), scratch);
+                call.emit(index as usize, (now, position), config, (self.key_cache.version(), session), scratch);
             send(to, &scratch[..len], lane_bytes);
         }
     }
@@ -213,12 +237,16 @@ impl KeyedCalls {
         config: &ClientConfig,
         stats: &mut ClientStats,
     ) -> Option<AnswerEffect> {
+        self.clock = now;
         self.observe_version(frame, config);
         self.check_lease(now, config);
         let sent = self.calls.get(&id)?.frames.get(index as usize)?.clone();
         let is_whole_answer = frame.kind() == pathcall_wire::FrameKind::MapPairsAck;
         if is_whole_answer != (sent.encoding == PairEncoding::Whole) || sent.done {
             return None;
+        }
+        if self.is_read(id) {
+            return self.on_read_answer(now, (id, index), &sent, frame, config, stats);
         }
         if is_whole_answer {
             let answers: Vec<_> = pairs::answers(frame.payload()).collect();
@@ -380,14 +408,4 @@ fn check(call: &KeyedCall) -> Result<(), CallError> {
         return Err(CallError::Range { value: call.values[position], position, bits: 32 });
     }
     Ok(())
-}
-
-/// Flags of the primitives that a call requests.
-fn primitives(op: KeyedOp) -> u16 {
-    match op {
-        KeyedOp::Add { get: false } => MapFlags::ADD,
-        KeyedOp::Add { get: true } => MapFlags::ADD | MapFlags::GET,
-        KeyedOp::Count { .. } => MapFlags::COUNT,
-        KeyedOp::Clear => MapFlags::CLEAR,
-    }
 }

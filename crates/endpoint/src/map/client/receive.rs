@@ -83,7 +83,12 @@ impl MapClient {
             FrameKind::MapHeld => {
                 let (flow, seq, item) = self.in_flight_item(&frame)?;
                 let holds = self.flows[flow].mark_held(now, seq);
-                if matches!(item, Item::Chunk(chunk) if self.sums.is_for_handler(chunk)) {
+                let waits_for_server = match item {
+                    Item::Chunk(chunk) => self.sums.is_for_handler(chunk),
+                    Item::Keyed(id, _) => self.keyed.is_read(id),
+                    _ => false,
+                };
+                if waits_for_server {
                     self.flows[flow].park(seq);
                 }
                 if let Item::Chunk(chunk) = item

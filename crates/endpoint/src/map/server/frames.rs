@@ -9,6 +9,11 @@ use super::round::Backup;
 use super::{Member, MemberState, OwnerContext};
 
 impl OwnerContext {
+    /// Whether all callers have repeated their lost additions of ended epochs.
+    pub(super) fn all_settled(&self) -> bool {
+        self.members.values().all(|state| state.settled)
+    }
+
     /// Base header of a frame of the owner.
     pub(super) fn base(&self, kind: FrameKind, flags: u16) -> BaseRepr {
         BaseRepr {

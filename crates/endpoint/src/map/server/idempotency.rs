@@ -209,7 +209,13 @@ impl MapServer {
         self.idempotency.open(now, number)
     }
 
-    /// Adds all values to their keys, or none: a direct call. Each key occurs once. Returns the values after the
+    /// Whether an addition to these keys must wait until [`ReadsEnded`](super::Event::ReadsEnded), because callers read their values in the
+    /// element. Then ask again.
+    pub fn must_wait(&mut self, now: Instant, pairs: &[(Key, i64)]) -> bool {
+        self.keyed.is_read(now, pairs.iter().map(|(key, _)| key.as_bytes()))
+    }
+
+    /// Adds all values to their keys, or none: a direct call. [`MapServer::must_wait`] must be false before. Each key occurs once. Returns the values after the
     /// addition if `get`.
     ///
     /// # Errors
@@ -221,7 +227,8 @@ impl MapServer {
         Ok(values)
     }
 
-    /// Adds all values to their keys, or none, unless the call took effect before.
+    /// Adds all values to their keys, or none, unless the call took effect before. [`MapServer::must_wait`] must be false
+    /// before.
     ///
     /// # Errors
     /// Nothing is added: [`CallError::JournalForgotten`], [`CallError::AbandonedAttempt`],

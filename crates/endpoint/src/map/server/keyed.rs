@@ -13,6 +13,7 @@ mod leases;
 mod lock;
 mod lock_queues;
 mod queries;
+mod reads;
 mod reclaim;
 pub(super) mod sweep;
 mod table;
@@ -37,6 +38,7 @@ use harvest::{AppliedRecord, Harvest};
 use leases::Leases;
 use lock::{LockAnswer, LockRequest};
 use lock_queues::LockQueues;
+use reads::Reads;
 use reclaim::LockReclaim;
 pub use table::KEY_MEMORY;
 use table::{FrameId, KeyState, KeyTable};
@@ -69,6 +71,7 @@ pub(super) struct KeyedStore {
     departed: (bool, bool),
     reclaim: LockReclaim,
     evictions: Evictions,
+    reads: Reads,
     leases: Leases,
     lock_queues: LockQueues,
     /// Whether to check all waited-for locks, since grants may be possible again.
@@ -125,6 +128,7 @@ impl KeyedStore {
             departed: (false, false),
             reclaim: LockReclaim::default(),
             evictions: Evictions::new(config.eviction.filter(|_| config.mapping)),
+            reads: Reads::default(),
             leases: Leases::new(config.lease),
             lock_queues: LockQueues::default(),
             recheck_locks: false,
@@ -140,7 +144,7 @@ impl KeyedStore {
     }
 
     /// Handles a frame of pairs with logical addresses.
-    pub(super) fn on_logical(
+    fn on_logical(
         &mut self,
         frame: &MapFrame<&[u8]>,
         shared: &mut OwnerContext,
@@ -194,19 +198,14 @@ impl KeyedStore {
     }
 
     /// Executes a frame of whole keys.
-    pub(super) fn on_pairs(
+    fn on_pairs(
         &mut self,
         frame: &MapFrame<&[u8]>,
         shared: &mut OwnerContext,
         out: &mut impl FrameSink,
     ) -> Option<()> {
         let map = frame.map();
-        let mut entries = pairs::entries(frame.payload());
-        let count = entries.by_ref().count();
-        let is_valid = entries.is_exhausted() && (1..=MAX_ENTRIES).contains(&count);
-        if !is_valid || pairs::entries(frame.payload()).any(|(key, _)| Key::from_bytes(key).is_none()) {
-            return None;
-        }
+        let count = count_entries(frame)?;
         let waits = map.has(MapFlags::WAIT | MapFlags::COUNT) && map.threshold() == 1 && count == 1;
         let (frame_id, seen) = classify_any(frame, shared)?;
         // A waiting frame is repeated long after its position in the repeat filter is reused.
@@ -371,6 +370,15 @@ impl KeyedStore {
             .filter(|(seq, _)| *seq == frame_id.seq && !mutant::on(Mutant::RefusalSaidOnce))
             .map_or(&[], |(_, refused)| refused)
     }
+}
+
+/// Number of entries of a frame of whole keys; `None` if it is malformed.
+fn count_entries(frame: &MapFrame<&[u8]>) -> Option<usize> {
+    let mut entries = pairs::entries(frame.payload());
+    let count = entries.by_ref().count();
+    let is_valid = entries.is_exhausted() && (1..=MAX_ENTRIES).contains(&count);
+    let mut keys = pairs::entries(frame.payload()).map(|(key, _)| key);
+    (is_valid && keys.all(|key| Key::from_bytes(key).is_some())).then_some(count)
 }
 
 /// Number of registers available to keys.

@@ -74,7 +74,7 @@ impl LoneCallers {
         operation: Operation,
     ) -> Result<(), CallError> {
         let frames = match &operation {
-            Operation::Count { keys, .. } | Operation::Clear { keys, .. } => keys.len(),
+            Operation::Count { keys, .. } | Operation::Clear { keys, .. } | Operation::Read { keys, .. } => keys.len(),
             Operation::Add { pairs, .. } => pairs.len(),
             Operation::Sum { .. } => 0,
         };

@@ -74,6 +74,8 @@ pub enum Event {
     ElementSilent,
     /// The owner requests a new epoch so that a caller can join; the element works. [`MapServer::renew`] follows.
     EpochEndRequested,
+    /// Values are no longer read as before: additions for which [`MapServer::must_wait`] was true may be possible.
+    ReadsEnded,
     /// The application is in use again, see [`MapServer::watch_use`].
     Used,
 }

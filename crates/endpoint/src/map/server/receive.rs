@@ -138,10 +138,10 @@ impl MapServer {
         match frame.kind() {
             FrameKind::MapData if config.threshold > 0 => sums.on_contribution(now, &frame, shared, out),
             FrameKind::MapData if frame.map().has(MapFlags::DIVERTED) => keyed.on_parked_release(&frame, shared, out),
-            FrameKind::MapData => keyed.on_logical(&frame, shared, out),
+            FrameKind::MapData => keyed.on_past_element(now, &frame, shared, out),
             FrameKind::MapLease => keyed.on_lease_request(now, &frame, shared, out),
             FrameKind::MapPairs if config.votes => votes.on_pairs(now, &frame, shared, out),
-            FrameKind::MapPairs if config.threshold == 0 => keyed.on_pairs(&frame, shared, out),
+            FrameKind::MapPairs if config.threshold == 0 => keyed.on_past_element(now, &frame, shared, out),
             FrameKind::MapHello => {
                 let map = frame.map();
                 if map.tag() == shared.era.of_element().number()

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use pathcall_endpoint::map::client::CallId;
 use pathcall_endpoint::map::server::QueryId;
 use pathcall_endpoint::map::{Ack, CallError, Key, Operation, Output};
-use pathcall_wire::ForwardTarget;
+use pathcall_wire::{ForwardTarget, Instant};
 
 use crate::map::caller::step_of;
 use crate::map::node::{MapNodeId, NodeReport};
@@ -57,6 +57,8 @@ pub(crate) struct MapChecker<'a> {
     waiting: usize,
     /// Number of ended steps among those that must end, by caller.
     ended: BTreeMap<(usize, usize), usize>,
+    /// True time.
+    pub(crate) now: Instant,
 }
 
 /// Model of an application.
@@ -84,6 +86,7 @@ impl<'a> MapChecker<'a> {
         Self {
             waiting: steps.filter(|step| !step.may_never_end).count(),
             ended: BTreeMap::new(),
+            now: Instant(0),
             applications: scenario
                 .applications
                 .iter()
@@ -193,7 +196,7 @@ impl<'a> MapChecker<'a> {
     pub(crate) fn check_report(&mut self, node: MapNodeId, report: &NodeReport) -> Result<(), MapViolation> {
         match (node, report) {
             (MapNodeId::Caller(application, caller), NodeReport::Started(id)) => {
-                self.applications[application].started(node, caller, *id)
+                self.applications[application].started((self.now, node), caller, *id)
             }
             (MapNodeId::Caller(application, caller), NodeReport::Cancelled(id)) => {
                 let model = &mut self.applications[application];
@@ -211,7 +214,7 @@ impl<'a> MapChecker<'a> {
             (MapNodeId::Caller(application, caller), NodeReport::Finished(id, outcome)) => {
                 let model = &mut self.applications[application];
                 let (step, release) = step_of(*id);
-                model.finished(node, caller, *id, outcome)?;
+                model.finished((self.now, node), caller, *id, outcome)?;
                 let plan = &model.plan.callers[caller].steps[step];
                 if (release || matches!(plan.work, StepWork::Call(_))) && !plan.may_never_end {
                     self.step_ended(application, caller);
@@ -255,7 +258,7 @@ impl<'a> MapChecker<'a> {
             if *state == MapCallState::Cancelled {
                 let work = &model.plan.callers[*caller].steps[step_of(*id).0].work;
                 if let StepWork::Call(operation) = work {
-                    model.keys.resolve(node, operation, values)?;
+                    model.keys.resolve((self.now, node), operation, values)?;
                 }
             }
         }
@@ -315,7 +318,12 @@ impl<'a> Application<'a> {
         &self.plan.callers[caller].steps[step_of(id).0].work
     }
 
-    fn started(&mut self, node: MapNodeId, caller: usize, id: CallId) -> Result<(), MapViolation> {
+    fn started(
+        &mut self,
+        (now, node): (Instant, MapNodeId),
+        caller: usize,
+        id: CallId,
+    ) -> Result<(), MapViolation> {
         if let Some(state) = self.calls.insert((caller, id), MapCallState::Open) {
             let (step, _) = step_of(id);
             return Err(MapViolation::OutOfTurn { node, step, report: "started", state: state.name() });
@@ -326,6 +334,9 @@ impl<'a> Application<'a> {
                 self.keys.begin(operation);
                 self.before_calls.insert((caller, id), self.keys.snapshot_of(operation));
             }
+            StepWork::Call(Operation::Read { keys, read }) => {
+                self.before_calls.insert((caller, id), self.keys.snapshot_for(now, keys, *read));
+            }
             StepWork::Call(Operation::Count { keys, .. }) => self.votes.begin(node, id, keys, false),
             StepWork::Call(Operation::Clear { keys, .. }) => self.votes.begin(node, id, keys, true),
             StepWork::Lock { .. } | StepWork::Call(_) => {}
@@ -335,7 +346,7 @@ impl<'a> Application<'a> {
 
     fn finished(
         &mut self,
-        node: MapNodeId,
+        (now, node): (Instant, MapNodeId),
         caller: usize,
         id: CallId,
         outcome: &Result<Output, CallError>,
@@ -349,7 +360,12 @@ impl<'a> Application<'a> {
             return Ok(());
         }
         if let (StepWork::Call(operation), Err(CallError::Overflow { position })) = (self.work(caller, id), outcome)
-            && self.keys.refused(operation, *position)
+            && self.keys.refused(now, operation, *position)
+        {
+            return Ok(());
+        }
+        if let (StepWork::Call(Operation::Read { .. }), Err(CallError::DataLoss { .. }), true) =
+            (self.work(caller, id), outcome, self.may_lose)
         {
             return Ok(());
         }
@@ -377,9 +393,14 @@ impl<'a> Application<'a> {
                     (false, Output::Done) => {}
                     (false, _) => return Err(unexpected("done")),
                 }
-                self.keys.end(operation);
+                self.keys.end(now, operation);
                 Ok(())
             }
+            (StepWork::Call(Operation::Read { keys, .. }), Output::Values(values)) => {
+                let before = self.before_calls.remove(&(caller, id)).unwrap_or_default();
+                self.keys.check_read(node, &before, keys, values).ok_or_else(|| unexpected("all values"))?
+            }
+            (StepWork::Call(Operation::Read { .. }), _) => Err(unexpected("values")),
             (StepWork::Call(Operation::Count { keys, threshold, to, .. }), Output::Counted { forwarded }) => {
                 if *to != ForwardTarget::Server && !forwarded {
                     return Err(unexpected("forwarded"));

@@ -9,6 +9,7 @@ use pathcall_wire::{ForwardTarget, Instant, TokenKey};
 use super::application;
 use super::faults::FaultPlan;
 use super::gradient;
+use super::read;
 use super::sum;
 use super::{ApplicationPlan, MemoryMove, OwnerCrash, ProcessCrash, Purpose, RegisterRange, Scenario, StepWork};
 use crate::map::StorePlan;
@@ -32,6 +33,8 @@ const LEAVING: u64 = 0x6c_6561;
 const STORES: u64 = 0x73_746f;
 /// XOR mask of the seed for sums whose results a handler decides.
 const HANDLERS: u64 = 0x68_616e;
+/// XOR mask of the seed for reads by callers.
+const READS: u64 = 0x72_6561;
 /// Limit on the elements of a scenario.
 const ELEMENTS_MAX: usize = 2;
 
@@ -122,6 +125,8 @@ pub fn generate(seed: u64) -> Scenario {
     end_owners(&mut Random::new(seed ^ STORES), &mut scenario);
     let mut random = Random::new(seed ^ HANDLERS);
     scenario.applications.iter_mut().for_each(|plan| sum::handle(&mut random, plan));
+    let mut random = Random::new(seed ^ READS);
+    scenario.applications.iter_mut().for_each(|plan| read::draw(&mut random, plan));
     scenario
 }
 

@@ -8,6 +8,7 @@ mod generate;
 mod gradient;
 mod keyed;
 mod keys;
+mod read;
 mod sum;
 mod votes;
 

@@ -284,6 +284,7 @@ impl<'a> MapWorld<'a> {
             self.counts.calls += u64::from(matches!(report, NodeReport::Finished(..) | NodeReport::Cancelled(_)));
             let (nodes, now) = (&mut self.nodes, self.time.now);
             self.checker.check_lock_rivals(node, &report, |holder, step| nodes.considers_held(now, holder, step));
+            self.checker.now = now;
             self.checker.check_report(node, &report)?;
             self.checker.check_recorded(node, &report, |application, key, threshold| {
                 nodes.owners[application].has_decided(key, threshold)

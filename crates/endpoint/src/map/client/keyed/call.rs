@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use pathcall_wire::map::frame_len;
 use pathcall_wire::pairs::{self, MAX_ENTRIES, PairAnswer, PairStatus};
-use pathcall_wire::{ForwardTarget, MAX_UNSIGNED, MapFlags, Mutant, mutant};
+use pathcall_wire::policy::ReadMode;
+use pathcall_wire::{ForwardTarget, Instant, MAX_UNSIGNED, MapFlags, Mutant, mutant};
 
 use super::super::super::{Ack, CallError, Key, Modify, Operation, Output};
 use super::super::CallId;
+use super::reads::LentBase;
 
 /// Empty lane of a frame.
 pub(super) const NONE: u32 = u32::MAX;
@@ -23,6 +25,7 @@ pub(super) enum KeyedOp {
     Add { get: bool },
     Count { threshold: u32, to: ForwardTarget },
     Clear,
+    Read(ReadMode),
 }
 
 /// Encoding of a frame's pairs.
@@ -55,8 +58,9 @@ pub(super) struct Frame {
     waits: Option<u32>,
     /// Session of the first transmission.
     pub(super) session: u32,
-    /// Whether the frame was sent.
+    /// Whether the frame was sent, and the time of the first transmission.
     emitted: bool,
+    pub(super) sent: Instant,
 }
 
 /// Keyed call in progress.
@@ -65,6 +69,8 @@ pub(super) struct KeyedCall {
     pub(super) modify: Modify,
     pub(super) keys: Vec<Key>,
     pub(super) values: Vec<i64>,
+    /// Bases that a read in the element completes; empty before the first.
+    pub(super) bases: Vec<LentBase>,
     /// Result of each pair.
     results: Vec<i64>,
     /// Pairs in the order of their frames; [`NONE`] is an empty lane.
@@ -89,6 +95,8 @@ pub(super) struct KeyedCall {
     /// The call waits for the first pending lock at the server: number of the grant for which the element denied it.
     pub(super) denied_grant: Option<u32>,
     pub(super) tries: u32,
+    /// Number of reads of registers whose base was not that of the open generation.
+    pub(super) misses: u32,
     forwarded: bool,
     pub(super) detached: bool,
     pub(super) error: Option<CallError>,
@@ -120,6 +128,10 @@ impl KeyedCall {
                 let values = (0..keys.len()).map(named).collect();
                 (KeyedOp::Clear, Modify::default(), keys, values)
             }
+            Operation::Read { keys, read } => {
+                let values = vec![0; keys.len()];
+                (KeyedOp::Read(read), Modify::default(), keys, values)
+            }
             Operation::Sum { .. } => unreachable!("sums have no keys"),
         };
         Self {
@@ -128,6 +140,7 @@ impl KeyedCall {
             results: vec![0; keys.len()],
             keys,
             values,
+            bases: Vec::new(),
             order: Vec::new(),
             rows: Vec::new(),
             frames: Vec::new(),
@@ -140,6 +153,7 @@ impl KeyedCall {
             granted: Vec::new(),
             denied_grant: None,
             tries: 0,
+            misses: 0,
             forwarded: matches!(op, KeyedOp::Count { to: ForwardTarget::All | ForwardTarget::Src, .. }),
             detached: false,
             error: None,
@@ -275,6 +289,11 @@ impl KeyedCall {
         matches!(self.op, KeyedOp::Count { threshold: 1, .. })
     }
 
+    /// Records the value of a key.
+    pub(super) fn set_result(&mut self, i: u32, value: i64) {
+        self.results[i as usize] = value;
+    }
+
     /// Records a granted lock.
     pub(super) fn add_grant(&mut self, i: u32, token: u64) {
         self.results[i as usize] = token as i64;
@@ -322,6 +341,7 @@ impl KeyedCall {
             waits: None,
             session: 0,
             emitted: false,
+            sent: Instant(0),
         });
         self.open += 1;
     }
@@ -349,7 +369,7 @@ impl KeyedCall {
 
     pub(super) fn output(&self) -> Output {
         match self.op {
-            KeyedOp::Add { get: true } => Output::Values(self.results.clone()),
+            KeyedOp::Add { get: true } | KeyedOp::Read(_) => Output::Values(self.results.clone()),
             KeyedOp::Count { .. } => Output::Counted { forwarded: self.forwarded },
             _ => Output::Done,
         }

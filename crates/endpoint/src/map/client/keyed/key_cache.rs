@@ -12,6 +12,7 @@ use super::super::super::Key;
 use super::super::{CallId, ClientConfig};
 use super::KeyedCalls;
 use super::call::{NONE, PairEncoding};
+use super::reads::LentBase;
 use crate::tables::SeededHashMap;
 
 /// Maximum number of cached keys; further keys are sent whole.
@@ -37,6 +38,8 @@ struct Withdrawal {
 #[derive(Default)]
 pub(super) struct KeyCache {
     locations: SeededHashMap<Key, KeyLocation>,
+    /// Bases of keys with registers, for reads.
+    bases: SeededHashMap<Key, LentBase>,
     /// Mapping version of the locations.
     version: u32,
     /// Registers that the next version withdraws, if announced.
@@ -97,8 +100,27 @@ impl KeyCache {
         });
     }
 
+    /// Base of a key.
+    pub(super) fn base(&self, key: &Key) -> Option<LentBase> {
+        self.bases.get(key).copied()
+    }
+
+    pub(super) fn learn_base(&mut self, key: &Key, base: LentBase) {
+        if self.bases.len() >= MAX_KEYS {
+            self.bases.clear();
+        }
+        self.bases.insert(key.clone(), base);
+    }
+
+    pub(super) fn forget_base(&mut self, key: &Key) {
+        self.bases.remove(key);
+    }
+
     /// Clears the cache after a change of epoch.
     pub(super) fn reset(&mut self) {
+        if !mutant::on(Mutant::ReadBaseOfOldEpoch) {
+            self.bases.clear();
+        }
         self.locations.clear();
         (self.version, self.next) = (0, None);
     }
@@ -180,7 +202,7 @@ impl KeyedCalls {
     pub(super) fn repack_unsent(&mut self, config: &ClientConfig) {
         for (id, mut call) in std::mem::take(&mut self.calls) {
             let unsent = call.take_unsent();
-            self.pack(&mut call, &unsent, config.element);
+            self.pack(&mut call, &unsent, config);
             self.calls.insert(id, call);
         }
     }

@@ -195,7 +195,7 @@ impl KeyedCalls {
         }
         let pairs = call.pairs_of(index as usize, lanes);
         if !pairs.is_empty() {
-            self.pack(&mut call, &pairs, config.element);
+            self.pack(&mut call, &pairs, config);
             if !self.ready.contains(&id) {
                 self.ready.push_front(id);
             }
@@ -214,6 +214,7 @@ impl KeyedCalls {
         config: &ClientConfig,
         stats: &mut ClientStats,
     ) {
+        self.clock = now;
         self.key_cache.reset();
         self.repack_unsent(config);
         // Before any release, which must go to the server now.
@@ -232,7 +233,9 @@ impl KeyedCalls {
                     }
                     _ => continue,
                 }
-                let applied = renewal.applied.iter().find(|a| a.flow as usize == number && a.seq == seq);
+                // A read in flight has no answer, even if the element has seen it.
+                let reads = self.is_read(id);
+                let applied = renewal.applied.iter().filter(|_| !reads).find(|a| a.flow as usize == number && a.seq == seq);
                 self.resend_pairs(id, index, applied.map_or(u32::MAX, |applied| applied.overflowed_lanes), config);
                 flow.remove(seq);
                 self.finish_if_done(now, id, config);

@@ -135,7 +135,7 @@ impl MapServer {
             }
         }
         server.shared.era = Era::of_epoch(server.shared.config.epoch);
-        server.keyed.end_restored_epoch(&mut server.shared);
+        server.keyed.end_restored_epoch(now, &mut server.shared);
         let endpoints: Vec<u32> = server.shared.members.keys().copied().collect();
         for endpoint in endpoints {
             server.durable.absent.insert(endpoint, now + RESUME_TIMEOUT);

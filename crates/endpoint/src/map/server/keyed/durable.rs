@@ -1,6 +1,6 @@
 //! Durable part of the keyed store: what a batch has of it, and how it is loaded.
 
-use pathcall_wire::W_MAX;
+use pathcall_wire::{Instant, W_MAX};
 
 use super::super::super::{CommittedFrame, Key};
 use super::super::{EndedEpoch, OwnerContext};
@@ -104,7 +104,7 @@ impl KeyedStore {
     }
 
     /// Ends the epoch of the former owner: what its element had beyond the last commit, the callers repeat.
-    pub(in super::super) fn end_restored_epoch(&mut self, shared: &mut OwnerContext) {
+    pub(in super::super) fn end_restored_epoch(&mut self, now: Instant, shared: &mut OwnerContext) {
         let (committed, departed, _) = self.commit_state();
         if shared.config.mapping && !shared.config.acked && departed {
             self.loss_reason = Some("the owner failed, and a caller had left before its additions were committed");
@@ -115,6 +115,9 @@ impl KeyedStore {
             state.ended.get_or_insert(EndedEpoch { epoch, committed, applied });
             state.settled &= !state.member.element || state.clean;
             state.member.element = false;
+        }
+        if shared.config.mapping && !shared.config.acked && !shared.all_settled() {
+            self.reads.lend_all(now);
         }
         self.record.clear();
         (self.committed, self.departed) = (0, (false, false));

@@ -98,6 +98,21 @@ impl Harvest {
         self.mapping.0
     }
 
+    /// Number of this harvest.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether the element has closed the generation.
+    pub(super) fn is_closed(&self) -> bool {
+        self.stage != Stage::Close
+    }
+
+    /// Whether the generation is committed.
+    pub(super) fn is_committed(&self) -> bool {
+        self.stage == Stage::Wipe
+    }
+
     pub(super) fn deadline(&self) -> Instant {
         self.sweep.deadline()
     }

@@ -41,6 +41,7 @@ impl KeyedStore {
     ) {
         self.refused.retain(|(owner, ..), _| *owner != endpoint);
         self.leases.remove(endpoint);
+        self.reads.remove_caller(endpoint);
         self.release_all(endpoint);
         self.recheck_locks = true;
         self.departed.1 |= left == Leftover::Uncommitted;
@@ -74,6 +75,7 @@ impl KeyedStore {
         }
         self.table.reset_mapping(register_capacity(config));
         self.evictions.reset();
+        self.reads.end_epoch();
         self.abort_reclaim();
         self.lock_queues.renew();
         self.recheck_locks = true;
@@ -87,7 +89,7 @@ impl KeyedStore {
     /// Answers possible queries, and starts the next harvest if necessary.
     pub(in super::super) fn advance(&mut self, now: Instant, shared: &OwnerContext, events: &mut Events) {
         let held_by_element = self.is_partly_in_element(shared);
-        let settled = shared.members.values().all(|state| state.settled || mutant::on(Mutant::QueryUnsettled));
+        let settled = shared.all_settled() || mutant::on(Mutant::QueryUnsettled);
         if settled && (self.loss_reason.is_some() || !held_by_element) {
             for (id, keys) in std::mem::take(&mut self.waiting_queries) {
                 events.push_back(Event::Answered(id, self.collect(keys)));
@@ -95,7 +97,8 @@ impl KeyedStore {
         }
         let asked = settled && !self.waiting_queries.is_empty();
         let change = self.change_due(shared).is_some_and(|due| due <= now);
-        let wanted = asked || change || self.commit_requested > self.committed || self.departed.1;
+        let read = settled && self.reads.wants_harvest(self.harvest_count);
+        let wanted = asked || change || read || self.commit_requested > self.committed || self.departed.1;
         if self.harvest.is_some() || !held_by_element || !wanted {
             return;
         }
@@ -109,7 +112,7 @@ impl KeyedStore {
     }
 
     /// Whether the element may hold a part of the values.
-    fn is_partly_in_element(&self, shared: &OwnerContext) -> bool {
+    pub(super) fn is_partly_in_element(&self, shared: &OwnerContext) -> bool {
         shared.config.mapping && shared.config.grant.is_some() && self.table.mapped() > 0
     }
 
@@ -131,7 +134,13 @@ impl KeyedStore {
             return self.on_freed(now, frame, shared, out);
         }
         let harvest = self.harvest.as_mut()?;
-        match harvest.take(now, frame, self.table.mapped(), shared)? {
+        let was_closed = harvest.is_closed();
+        let progress = harvest.take(now, frame, self.table.mapped(), shared)?;
+        if harvest.is_closed() && !was_closed {
+            self.reads.on_closed();
+            events.push_back(Event::ReadsEnded);
+        }
+        match progress {
             Progress::Asking => {}
             Progress::Read => self.commit(now, shared, events, out),
             Progress::Wiped => {
@@ -146,6 +155,7 @@ impl KeyedStore {
     fn commit(&mut self, now: Instant, shared: &mut OwnerContext, events: &mut Events, out: &mut impl FrameSink) {
         let Some(harvest) = self.harvest.as_mut() else { return };
         let version = harvest.version();
+        self.reads.on_committed(harvest.number());
         let (registers, record) = harvest.commit(now);
         if mutant::on(Mutant::EvictAtOnce) {
             self.evictions.apply(version, &mut self.table);
@@ -210,6 +220,10 @@ impl KeyedStore {
             }
             shared.changes.note_member(frame_id.endpoint);
             self.recheck_locks = true;
+            self.reads.note_change();
+        }
+        if shared.all_settled() {
+            self.reads.on_all_settled();
         }
         shared.acknowledge(frame, out)?;
         self.advance(now, shared, events);
@@ -242,6 +256,12 @@ impl KeyedStore {
         self.poll_leases(now, shared);
         self.poll_reclaim(now, shared, out, events);
         self.poll_lock_queues(now, shared, out, events);
+        if self.poll_reads(now, shared, out) {
+            events.push_back(Event::ReadsEnded);
+        }
+        if self.harvest.is_none() && self.reads.wants_harvest(self.harvest_count) {
+            self.advance(now, shared, events);
+        }
         if std::mem::take(&mut self.harvest_complete) {
             self.commit(now, shared, events, out);
         }
@@ -264,6 +284,7 @@ impl KeyedStore {
             self.harvest.as_ref().map(Harvest::deadline).or_else(|| self.change_due(shared)),
             self.reclaim.deadline(),
             self.leases.deadline(),
+            self.reads.deadline(),
             self.lock_queues.deadline(),
         ];
         deadlines.into_iter().flatten().min()

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, MapFlags, MapRepr, Mutant, mutant, pairs};
+use pathcall_wire::policy::ReadMode;
+use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapRepr, Mutant, mutant, pairs};
 
 use super::super::super::super::{Dest, logical_address};
 use super::super::super::{ClientConfig, FlowPosition, frames};
-use super::super::primitives;
 use super::{Frame, KeyedCall, KeyedOp, LOGICAL_PAIRS, NONE, PairEncoding};
 
 impl KeyedCall {
@@ -16,7 +16,7 @@ impl KeyedCall {
     pub(in super::super) fn emit(
         &mut self,
         index: usize,
-        position: FlowPosition,
+        (now, position): (Instant, FlowPosition),
         config: &ClientConfig,
         (version, session): (u32, u32),
         out: &mut [u8],
@@ -25,6 +25,7 @@ impl KeyedCall {
         let version = if mutant::on(Mutant::MappingRestamped) { version } else { packed };
         if !emitted {
             (self.frames[index].emitted, self.frames[index].session) = (true, session);
+            self.frames[index].sent = now;
         }
         let session = self.frames[index].session;
         let in_line = match (waits, self.detached) {
@@ -46,7 +47,7 @@ impl KeyedCall {
         let map = MapRepr {
             op: self.modify.op as u8,
             to: target as u8,
-            flags: primitives(self.op) | form | in_line | if self.claim { MapFlags::CLAIM } else { 0 },
+            flags: self.primitives(encoding, config) | form | in_line | if self.claim { MapFlags::CLAIM } else { 0 },
             para: self.modify.para,
             threshold,
             tag: if self.takes_locks() { session } else { 0 },
@@ -66,6 +67,20 @@ impl KeyedCall {
             self.emit_lanes(&base, &map, encoding, members, out)
         };
         (to, len, if emitted { 0 } else { lane_bytes })
+    }
+
+    /// Flags of the primitives that a frame requests.
+    fn primitives(&self, encoding: PairEncoding, config: &ClientConfig) -> u16 {
+        match self.op {
+            KeyedOp::Add { get: false } => MapFlags::ADD,
+            KeyedOp::Add { get: true } => MapFlags::ADD | MapFlags::GET,
+            KeyedOp::Count { .. } => MapFlags::COUNT,
+            KeyedOp::Clear => MapFlags::CLEAR,
+            KeyedOp::Read(_) if encoding != PairEncoding::Whole => MapFlags::GET,
+            KeyedOp::Read(_) if self.wants_whole(config) => MapFlags::GET | MapFlags::WAIT,
+            KeyedOp::Read(ReadMode::Linearizable) => MapFlags::GET | MapFlags::CLAIM,
+            KeyedOp::Read(ReadMode::Recent) => MapFlags::GET,
+        }
     }
 
     fn emit_whole(

@@ -1,0 +1,55 @@
+//! Reads by callers: in some applications that add, callers read a few keys between their additions.
+
+use std::time::Duration;
+
+use pathcall_endpoint::map::{Key, Operation, ReadMode};
+use pathcall_wire::OpType;
+
+use super::{ApplicationPlan, Purpose, Step, StepWork};
+use crate::random::Random;
+
+/// Draws the reads of an application.
+pub(super) fn draw(random: &mut Random, plan: &mut ApplicationPlan) {
+    let (some, grows) = (random.percent(50), random.percent(70));
+    if plan.purpose != Purpose::Add || !some {
+        return;
+    }
+    let steps = plan.callers.iter_mut().flat_map(|caller| &mut caller.steps);
+    for step in steps.filter(|_| grows) {
+        raise(step);
+    }
+    let mut keys: Vec<Key> = plan.callers.iter().flat_map(|caller| &caller.steps).flat_map(keys_of).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    random.shuffle(&mut keys);
+    keys.truncate(random.pick(&[1, 2, 5, 40]));
+    // A key without a value.
+    keys.push(Key::from("never added"));
+    let mode = random.pick(&[ReadMode::Linearizable, ReadMode::Linearizable, ReadMode::Recent]);
+    let pause = random.pick(&[0, 0, 1_000, 30_000].map(Duration::from_micros));
+    for caller in &mut plan.callers {
+        for _ in 0..random.pick(&[0, 3, 20, 100]) {
+            let count = random.range(1..=keys.len().min(4) as u64) as usize;
+            random.shuffle(&mut keys);
+            let step = Step::call(Operation::Read { keys: keys[..count].to_vec(), read: mode });
+            let at = random.index(caller.steps.len() + 1);
+            caller.steps.insert(at, Step { pause: random.up_to(pause), ..step });
+        }
+    }
+}
+
+/// Makes the values of an addition positive: then no read may see less than an earlier one.
+fn raise(step: &mut Step) {
+    if let StepWork::Call(Operation::Add { pairs, modify, .. }) = &mut step.work
+        && modify.op == OpType::Nop
+    {
+        pairs.iter_mut().for_each(|(_, value)| *value = value.saturating_abs());
+    }
+}
+
+fn keys_of(step: &Step) -> Vec<Key> {
+    match &step.work {
+        StepWork::Call(Operation::Add { pairs, .. }) => pairs.iter().map(|(key, _)| key.clone()).collect(),
+        _ => Vec::new(),
+    }
+}
