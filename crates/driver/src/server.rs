@@ -146,8 +146,30 @@ impl ServerHandle {
     pub async fn apply(&self, call: &IdempotentApply) -> Result<ApplyOutcome, CallError> {
         let IdempotentApply { journal, attempt, id, completed, pairs, modify } = call;
         let entry = Entry { journal: *journal, attempt, id, completed };
-        let outcome = self.command(|owner, now, _| owner.server.apply(now, &entry, pairs, *modify))??;
+        let outcome = self.add_unread(pairs, |owner, now| owner.server.apply(now, &entry, pairs, *modify)).await??;
         self.persisted(outcome).await
+    }
+
+    /// Adds to these keys with `add` as soon as no caller reads them in the element.
+    async fn add_unread<T>(
+        &self,
+        pairs: &[(Key, i64)],
+        add: impl Fn(&mut Owner, Instant) -> T,
+    ) -> Result<T, CallError> {
+        loop {
+            let (reply, reads_ended) = oneshot::channel();
+            let added = self.command(|owner, now, _| {
+                if owner.server.must_wait(now, pairs) {
+                    owner.adding.push(reply);
+                    return None;
+                }
+                Some(add(owner, now))
+            })?;
+            if let Some(added) = added {
+                return Ok(added);
+            }
+            reads_ended.await.map_err(|_| CallError::Closed)?;
+        }
     }
 
     /// Makes a direct call, see [`MapServer::add`](pathcall_endpoint::map::server::MapServer::add).
@@ -155,7 +177,7 @@ impl ServerHandle {
     /// # Errors
     /// [`CallError`]; then nothing was added.
     pub async fn add(&self, pairs: &[(Key, i64)], modify: Modify, get: bool) -> Result<Vec<i64>, CallError> {
-        let values = self.command(|owner, _, _| owner.server.add(pairs, modify, get))??;
+        let values = self.add_unread(pairs, |owner, _| owner.server.add(pairs, modify, get)).await??;
         self.persisted(values).await
     }
 

@@ -259,7 +259,7 @@ mutants! {
         ReadUnclaimed,
         /// The server forgets at the end of an epoch which bases callers may still use.
         ReadClaimsForgotten,
-        /// The server lends bases between the close of a generation and its commit.
+        /// The server lends bases for the open generation before it has committed the closed one.
         ReadInHarvest,
         /// The server answers a caller without the element from the bases, without a harvest.
         ReadUnharvested,

@@ -33,6 +33,8 @@ pub(super) struct Owner {
     pub(super) lone_calls: FixedHashMap<CallId, oneshot::Sender<Result<Output, CallError>>>,
     /// Sums for the server's handler.
     pub(super) handled: SumCollectors,
+    /// Additions that wait until no caller reads their keys in the element.
+    pub(super) adding: Vec<oneshot::Sender<()>>,
     /// Join requests that cannot be admitted yet.
     pub(super) joining: Vec<JoinRequest>,
     pub(super) next: u64,
@@ -103,6 +105,7 @@ impl Owner {
             lone: LoneCallers::new(key),
             lone_calls: FixedHashMap::default(),
             handled: SumCollectors::default(),
+            adding: Vec::new(),
             joining: Vec::new(),
             next: 0,
             terms: 0,
@@ -210,6 +213,11 @@ impl StateMachine for Owner {
                 }
                 Event::ElementSilent => self.invalidate_epoch(true),
                 Event::EpochEndRequested => self.invalidate_epoch(false),
+                Event::ReadsEnded => {
+                    for waiter in self.adding.drain(..) {
+                        let _ = waiter.send(());
+                    }
+                }
                 Event::Used => self.used.send_replace(()),
             }
         }

@@ -126,7 +126,9 @@ pub fn generate(seed: u64) -> Scenario {
     let mut random = Random::new(seed ^ HANDLERS);
     scenario.applications.iter_mut().for_each(|plan| sum::handle(&mut random, plan));
     let mut random = Random::new(seed ^ READS);
-    scenario.applications.iter_mut().for_each(|plan| read::draw(&mut random, plan));
+    for (index, plan) in scenario.applications.iter_mut().enumerate() {
+        read::draw(&mut random, plan, scenario.moves.iter().any(|change| change.application == index));
+    }
     scenario
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use pathcall_endpoint::map::{Key, Operation, ReadMode};
 use pathcall_wire::OpType;
 
-use super::{ApplicationPlan, Purpose, Step, StepWork};
+use super::{ApplicationPlan, Purpose, Step, StepWork, marked};
 use crate::random::Random;
 
-/// Draws the reads of an application.
-pub(super) fn draw(random: &mut Random, plan: &mut ApplicationPlan) {
+/// Draws the reads of an application. `moves`: its memory moves.
+pub(super) fn draw(random: &mut Random, plan: &mut ApplicationPlan, moves: bool) {
     let (some, grows) = (random.percent(50), random.percent(70));
     if plan.purpose != Purpose::Add || !some {
         return;
@@ -19,14 +19,27 @@ pub(super) fn draw(random: &mut Random, plan: &mut ApplicationPlan) {
         raise(step);
     }
     let mut keys: Vec<Key> = plan.callers.iter().flat_map(|caller| &caller.steps).flat_map(keys_of).collect();
+    // Not the keys that show whether a call took effect, or that one call only can add to.
+    keys.retain(|key| !marked(key) && key.as_str() != Some("full"));
     keys.sort_unstable();
     keys.dedup();
     random.shuffle(&mut keys);
-    keys.truncate(random.pick(&[1, 2, 5, 40]));
+    keys.truncate(if moves { 1 } else { random.pick(&[1, 2, 5, 40]) });
+    let hot = moves || random.percent(60);
+    let additions = plan.callers.iter_mut().flat_map(|caller| &mut caller.steps);
+    for step in additions.filter(|step| hot && step.cancel_after.is_none() && !keys.is_empty()) {
+        heat(step, &keys[random.index(keys.len())], random.range(1..=9) as i64);
+    }
     // A key without a value.
     keys.push(Key::from("never added"));
     let mode = random.pick(&[ReadMode::Linearizable, ReadMode::Linearizable, ReadMode::Recent]);
-    let pause = random.pick(&[0, 0, 1_000, 30_000].map(Duration::from_micros));
+    let most = random.pick(&[0, 0, 1_000, 30_000].map(Duration::from_micros));
+    let pause = if moves { Duration::from_millis(30) } else { most };
+    if moves || pause >= Duration::from_millis(30) {
+        // Callers add and read for as long as elements fail and memory moves.
+        let additions = plan.callers.iter_mut().flat_map(|caller| &mut caller.steps);
+        additions.for_each(|step| step.pause += random.up_to(pause));
+    }
     for caller in &mut plan.callers {
         for _ in 0..random.pick(&[0, 3, 20, 100]) {
             let count = random.range(1..=keys.len().min(4) as u64) as usize;
@@ -44,6 +57,15 @@ fn raise(step: &mut Step) {
         && modify.op == OpType::Nop
     {
         pairs.iter_mut().for_each(|(_, value)| *value = value.saturating_abs());
+    }
+}
+
+/// Lets an addition use a key that is read.
+fn heat(step: &mut Step, key: &Key, value: i64) {
+    if let StepWork::Call(Operation::Add { pairs, .. }) = &mut step.work
+        && pairs.iter().all(|(other, _)| other != key)
+    {
+        pairs.push((key.clone(), value));
     }
 }
 

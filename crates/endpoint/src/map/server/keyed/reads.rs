@@ -263,7 +263,7 @@ impl KeyedStore {
         let base = BaseRepr { round: self.version, ..shared.answer(FrameKind::MapPairsAck, frame) };
         let payload = count * ANSWER_LEN;
         // The bases contain all generations before this one.
-        let index = self.committed + 1;
+        let index = self.committed + 1 + u32::from(uncommitted && mutant::on(Mutant::ReadInHarvest));
         let repr = MapRepr { flags: MapFlags::BARE, index, payload_len: payload as u16, ..MapRepr::default() };
         let len = frame_len(repr.flags, 0, payload);
         emit(&base, &repr, shared.scratch.get_mut(..len)?).payload_mut().copy_from_slice(&answers[..payload]);
