@@ -241,6 +241,19 @@ fn lanes_errors_are_reported() {
 }
 
 #[test]
+fn read_of_method_that_is_no_query_is_reported() {
+    says(
+        "\"read\": \"recent\",\n\"addTo\": \"Ask.kvs\"",
+        "f.nf:3:9: error: read: applies to queries, but an addition is answered by the server if it gets values\n  hint: remove it",
+    );
+    sum_with(
+        "\"clear\": \"copy\"",
+        "\"clear\": \"copy\", \"read\": \"recent\"",
+        "f.nf:3:74: error: read: applies to queries, but a sum is the same for all callers\n  hint: remove it",
+    );
+}
+
+#[test]
 fn ack_errors_are_reported() {
     says(
         "\"ack\": \"server\",\n\"CntFwd\": {\"threshold\": 1, \"key\": \"Ask.kvs\"}",

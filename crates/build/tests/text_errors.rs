@@ -106,6 +106,14 @@ fn invalid_ack_is_reported() {
 }
 
 #[test]
+fn invalid_read_is_reported() {
+    says(
+        "{\"AppName\": \"a\",\n \"read\": \"stale\"}",
+        "<filter>:2:10: error: read: unknown value: expected `linearizable` or `recent`, got `stale`",
+    );
+}
+
+#[test]
 fn invalid_modify_is_reported() {
     let says = |value: &str, expected: &str| says(&format!("{{\"AppName\": \"a\",\n \"modify\": {value}}}"), expected);
     says(

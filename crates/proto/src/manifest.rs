@@ -5,7 +5,7 @@
 //! a call in it ([`Manifest::method`]) to learn which field of the message travels as map frames, and how the network
 //! processes it. All values are `'static` and `Copy`: nothing is parsed or allocated at start-up.
 
-pub use pathcall_wire::policy::{Ack, Balance, ClearPolicy, HedgeBudgetConfig, LaneFormat, Modify};
+pub use pathcall_wire::policy::{Ack, Balance, ClearPolicy, HedgeBudgetConfig, LaneFormat, Modify, ReadMode};
 pub use pathcall_wire::{ForwardTarget, OpType};
 
 /// Methods of one protobuf package with network options, and the descriptors of their messages.
@@ -154,6 +154,8 @@ pub struct Method {
     pub lanes: LaneFormat,
     /// `topk`: share of a sum's values that travel in a call, in millionths; 0: all.
     pub topk: u32,
+    /// `read`: what the answer to a query contains. The two ends need not agree on it.
+    pub read: ReadMode,
 }
 
 impl Method {
@@ -173,6 +175,7 @@ impl Method {
         map_path: MapPath::Automatic,
         lanes: LaneFormat::Int32,
         topk: 0,
+        read: ReadMode::Linearizable,
     };
 }
 

@@ -92,6 +92,12 @@ impl Application {
         }
     }
 
+    /// Whether callers may read registers of the element. If the server acknowledges all additions, it also answers all
+    /// queries: a value that it does not have may be lost.
+    pub(crate) fn reads_by_element(&self) -> bool {
+        self.mapping && !self.acked && self.threshold == 0
+    }
+
     /// Whether an owner's store can keep the state: the methods add, read and clear values.
     pub(crate) fn can_be_stored(&self) -> bool {
         self.threshold == 0 && !self.takes_locks && self.counted.is_none()

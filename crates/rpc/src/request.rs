@@ -108,8 +108,10 @@ impl MapWork {
                 Operation::Count { keys: names, threshold, to, ack: method.ack }
             }
             Kind::Clear => Operation::Clear { keys: typed.into_keys(), tokens: Vec::new() },
-            // The server answers queries.
-            Kind::Query => return Self { operation: None, keys },
+            Kind::Query => {
+                keys = typed.into_keys();
+                Operation::Read { keys: keys.clone(), read: method.read }
+            }
         };
         Self { operation: Some(operation), keys }
     }
@@ -155,7 +157,7 @@ fn key_order(keys: &[Key]) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
     use pathcall_endpoint::map::Lanes;
-    use pathcall_proto::manifest::{Ack, ClearPolicy, Field, Modify, OpType, Shape};
+    use pathcall_proto::manifest::{Ack, ClearPolicy, Field, Modify, OpType, ReadMode, Shape};
 
     const TYPED: Field = Field { path: &[1], name: "Request.typed", shape: Shape::IntArray };
     const METHOD: Method = Method {
@@ -166,6 +168,7 @@ mod tests {
         reply: Some(TYPED),
         untyped_request: true,
         ack: Ack::Server,
+        read: ReadMode::Recent,
         ..Method::DEFAULT
     };
     /// Message `1: { 1: [-1, 2] }`.
@@ -221,6 +224,7 @@ mod tests {
                 Operation::Count { keys: keys(), threshold: 5, to: ForwardTarget::All, ack: Ack::Server },
             ),
             (Kind::Clear, Operation::Clear { keys: keys(), tokens: Vec::new() }),
+            (Kind::Query, Operation::Read { keys: keys(), read: ReadMode::Recent }),
         ] {
             let method = Method { kind, modify, ..METHOD };
             let typed = Request::new(&method, &Bytes::from_static(ONLY_TYPED)).unwrap().typed.unwrap();

@@ -12,7 +12,8 @@
 //!   "ack": "element",                // or "server": must have the addition before the call completes
 //!   "path": "automatic",             // or "element", "software", "direct": by which calls go
 //!   "lanes": "int32",                // or "int16", "int8": size of a sum's values, with shared scales
-//!   "topk": 0.01                     // share of a sum's values that travel in a call; all, if absent
+//!   "topk": 0.01,                    // share of a sum's values that travel in a call; all, if absent
+//!   "read": "linearizable"           // or "recent": what the answer to a query contains
 //! }
 //! ```
 //!
@@ -20,7 +21,7 @@
 //! [`crate::resolve`], which has the messages, checks whether the fields exist and the primitives fit together. The
 //! text is JSON with comments and trailing commas; a file has one object, several in sequence, or an array of objects.
 
-use pathcall_proto::manifest::{Ack, ForwardTarget, LaneFormat, MapPath, Modify};
+use pathcall_proto::manifest::{Ack, ForwardTarget, LaneFormat, MapPath, Modify, ReadMode};
 
 use crate::diagnostic::{BuildDiagnostic, Positioned, SourceText, TextRange};
 
@@ -62,6 +63,8 @@ pub struct NetFilter {
     pub lanes: Positioned<LaneFormat>,
     /// `topk`: share of a sum's values that travel in a call, in millionths; 0 by default: all values.
     pub topk: Positioned<u32>,
+    /// `read`: what the answer to a query contains. Default: `linearizable`.
+    pub read: Positioned<ReadMode>,
 }
 
 /// `CntFwd`: `cnt[key]++; if cnt[key] == threshold then forward(to) else drop` (NetRPC Table 2).

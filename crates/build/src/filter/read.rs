@@ -6,15 +6,15 @@ use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
-use pathcall_proto::manifest::{Ack, ForwardTarget, LaneFormat, MapPath, Modify, OpType};
+use pathcall_proto::manifest::{Ack, ForwardTarget, LaneFormat, MapPath, Modify, OpType, ReadMode};
 
 use super::keywords::{OPS, is_integer, is_reference, op_name, ops, takes_para};
 use super::{ClearOption, CntFwd, CountedKey, NetFilter, PRECISION_MAX};
 use crate::diagnostic::{BuildDiagnostic, Positioned, SourceText, TextRange, closest, one_of};
 
 /// Fields of a filter.
-pub(super) const FIELDS: [&str; 11] =
-    ["AppName", "Precision", "get", "addTo", "clear", "modify", "CntFwd", "ack", "path", "lanes", "topk"];
+pub(super) const FIELDS: [&str; 12] =
+    ["AppName", "Precision", "get", "addTo", "clear", "modify", "CntFwd", "ack", "path", "lanes", "topk", "read"];
 /// Fields of `CntFwd`.
 pub(super) const CNT_FWD_FIELDS: [&str; 3] = ["to", "threshold", "key"];
 /// Fields of `modify`.
@@ -105,6 +105,7 @@ impl<'a> Reader<'a> {
         let path = object.get("path").and_then(|prop| self.path(prop));
         let lanes = object.get("lanes").and_then(|prop| self.lanes(prop));
         let topk = object.get("topk").and_then(|prop| self.share(prop, "topk"));
+        let read = object.get("read").and_then(|prop| self.read(prop));
         let cnt_fwd = match object.get("CntFwd") {
             None => CntFwd {
                 to: given(None, ForwardTarget::Src, brace),
@@ -127,6 +128,7 @@ impl<'a> Reader<'a> {
             path: given(path, MapPath::Automatic, brace),
             lanes: given(lanes, LaneFormat::Int32, brace),
             topk: given(topk, 0, brace),
+            read: given(read, ReadMode::Linearizable, brace),
         })
     }
 
@@ -186,6 +188,15 @@ impl<'a> Reader<'a> {
         match MapPath::ALL.into_iter().find(|path| path.name() == text.value) {
             Some(path) => Some(text.map(|_| path)),
             None => self.unknown_word("path", &text, &MapPath::ALL.map(MapPath::name)),
+        }
+    }
+
+    /// Extension of the paper, where a query is answered by the server.
+    fn read(&mut self, prop: &ObjectProp<'_>) -> Option<Positioned<ReadMode>> {
+        let text = self.string(prop, "read")?;
+        match ReadMode::ALL.into_iter().find(|read| read.name() == text.value) {
+            Some(read) => Some(text.map(|_| read)),
+            None => self.unknown_word("read", &text, &ReadMode::ALL.map(ReadMode::name)),
         }
     }
 

@@ -9,7 +9,7 @@
 //! | nop | ≥ 1 | nop | nop | [`Kind::Count`] |
 //! | nop | 0 | copy | nop | [`Kind::Clear`] |
 
-use pathcall_proto::manifest::{Ack, ForwardTarget, Kind, MapPath, Modify, Shape};
+use pathcall_proto::manifest::{Ack, ForwardTarget, Kind, MapPath, Modify, ReadMode, Shape};
 
 use super::field::{self, Side};
 use super::{ResolvedField, ResolvedMethod};
@@ -65,6 +65,7 @@ pub(super) fn method(
     check.precision(&[&request, &get]);
     check.ack(kind);
     check.path(kind);
+    check.read(kind);
     check.lanes(kind, request.as_ref());
     if problems[before..].iter().any(|problem| problem.severity == crate::diagnostic::Severity::Error) {
         return None;
@@ -314,6 +315,19 @@ impl FilterCheck<'_> {
         };
         let text = format!("applies to keyed additions and votes, but {is_not_acked}");
         self.problem("ack", ack.span, text, "remove it");
+    }
+
+    /// Checks `read`: only a query may have another answer than the server's.
+    fn read(&mut self, kind: Kind) {
+        let read = &self.filter.read;
+        let is_not_a_query = match kind {
+            _ if read.value == ReadMode::Linearizable => return,
+            Kind::Query => return,
+            Kind::Add { .. } => "an addition is answered by the server if it gets values",
+            Kind::Sum { .. } => "a sum is the same for all callers",
+            Kind::Count { .. } | Kind::Clear => "this method reads nothing",
+        };
+        self.problem("read", read.span, format!("applies to queries, but {is_not_a_query}"), "remove it");
     }
 
     /// Checks `path`: only keyed additions and queries have a meaning as one gRPC call.

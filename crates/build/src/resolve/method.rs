@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, LaneFormat, MapPath, Modify, Shape};
+use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, LaneFormat, MapPath, Modify, ReadMode, Shape};
 
 use crate::diagnostic::{Location, SourceText};
 use crate::filter::NetFilter;
@@ -41,6 +41,8 @@ pub struct ResolvedMethod {
     pub lanes: LaneFormat,
     /// Share of a sum's values that travel in a call, in millionths; 0: all.
     pub topk: u32,
+    /// What the answer to a query contains.
+    pub read: ReadMode,
     /// Position of the filter.
     pub at: Location,
 }
@@ -81,6 +83,7 @@ impl ResolvedMethod {
             map_path: filter.path.value,
             lanes: filter.lanes.value,
             topk: filter.topk.value,
+            read: filter.read.value,
             at: source.locate(filter.span.start),
         }
     }
@@ -166,6 +169,7 @@ impl ResolvedMethod {
         writeln!(out, "                map_path: MapPath::{:?},", self.map_path)?;
         writeln!(out, "                lanes: LaneFormat::{:?},", self.lanes)?;
         writeln!(out, "                topk: {},", self.topk)?;
+        writeln!(out, "                read: ReadMode::{:?},", self.read)?;
         writeln!(out, "            }},")
     }
 }
@@ -189,6 +193,9 @@ impl fmt::Display for ResolvedMethod {
         }
         if self.ack == Ack::Server {
             write!(f, ", acknowledged by the server")?;
+        }
+        if self.read == ReadMode::Recent {
+            write!(f, ", recent values")?;
         }
         if self.map_path != MapPath::Automatic {
             write!(f, ", path {}", self.map_path.name())?;

@@ -302,6 +302,8 @@ fn keys_of(operation: &mut Operation) -> Box<dyn Iterator<Item = &mut Key> + Sen
     match operation {
         Operation::Sum { .. } => Box::new(std::iter::empty()),
         Operation::Add { pairs, .. } => Box::new(pairs.iter_mut().map(|(key, _)| key)),
-        Operation::Count { keys, .. } | Operation::Clear { keys, .. } => Box::new(keys.iter_mut()),
+        Operation::Count { keys, .. } | Operation::Clear { keys, .. } | Operation::Read { keys, .. } => {
+            Box::new(keys.iter_mut())
+        }
     }
 }

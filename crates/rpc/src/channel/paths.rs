@@ -39,6 +39,9 @@ const FRAMES_UP_TO: usize = 8 * KEYED_LANES;
 /// Number of size classes, one for each power of two up to [`DIRECT_BYTES_MAX`].
 const CLASSES: usize = DIRECT_BYTES_MAX.ilog2() as usize + 1;
 
+/// Maximum size of the message of a query that is read in the element: the keys of some tens of frames.
+const READ_BYTES_MAX: usize = 1 << 16;
+
 /// Path of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallPath {
@@ -96,9 +99,17 @@ impl PathChoice {
         self.class.is_some()
     }
 
-    /// Path of a call of this method whose message has `len` bytes, if one only is possible.
-    pub(super) fn without_measurement(method: &Method, pinned: MapPath, len: usize, has_id: bool) -> Option<Self> {
+    /// Path of a call of this method whose message has `len` bytes, if one only is possible. `reads`: an element has
+    /// registers that callers may read.
+    pub(super) fn without_measurement(
+        method: &Method,
+        pinned: MapPath,
+        len: usize,
+        (has_id, reads): (bool, bool),
+    ) -> Option<Self> {
+        let by_element = matches!(pinned, MapPath::Automatic | MapPath::Element);
         let path = match method.kind {
+            Kind::Query if reads && by_element && method.request.is_some() && len <= READ_BYTES_MAX => CallPath::Frames,
             Kind::Query => CallPath::Direct,
             Kind::Add { .. } if !has_id && len <= DIRECT_BYTES_MAX => match pinned {
                 MapPath::Automatic => return None,

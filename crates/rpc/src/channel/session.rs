@@ -159,14 +159,14 @@ impl ChannelApplication {
     /// Chooses the path of a call with this message, of which `len` bytes count. `has_id`: the call has an id.
     pub(super) fn choose_path(&self, method: &Method, message: &Bytes, len: usize, has_id: bool) -> PathChoice {
         let pinned = self.options.path.unwrap_or(method.map_path);
-        PathChoice::without_measurement(method, pinned, len, has_id).unwrap_or_else(|| {
-            let current = lock(&self.current);
+        let current = lock(&self.current).clone();
+        let server = current.as_ref().map_or(ServerLocation::OtherHost, |session| session.location());
+        let reads = server == ServerLocation::BehindElement && self.application.reads_by_element();
+        PathChoice::without_measurement(method, pinned, len, (has_id, reads)).unwrap_or_else(|| {
             if current.as_ref().is_some_and(|session| session.suspended.is_some()) {
                 // Frames are repeated at another server, where each takes effect once; a direct call fails.
                 return PathChoice::only(CallPath::Frames);
             }
-            let server = current.as_ref().map_or(ServerLocation::OtherHost, |session| session.location());
-            drop(current);
             // The caller of a malformed message gets its error from the path.
             let values = || Request::new(method, message).ok().and_then(|request| request.typed).map_or(0, |t| t.len());
             lock(&self.measured).entry(method.path).or_insert_with(MeasuredPaths::new).choose(len, server, values)

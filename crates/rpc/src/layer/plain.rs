@@ -69,7 +69,7 @@ impl Inner {
                 return Ok(MapAnswer::of(TypedValues::Lanes(sums)));
             }
             Operation::Add { pairs, .. } => owned.key_numbers.shorten(method.app, keys_of(pairs))?,
-            Operation::Count { keys, .. } | Operation::Clear { keys, .. } => {
+            Operation::Count { keys, .. } | Operation::Clear { keys, .. } | Operation::Read { keys, .. } => {
                 owned.key_numbers.shorten(method.app, keys.iter_mut())?;
             }
         }

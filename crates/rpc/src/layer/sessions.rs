@@ -153,6 +153,6 @@ fn permissions_of(method: &Method) -> Permissions {
         Kind::Count { threshold: 1, .. } => Permissions::COUNT.union(Permissions::CLEAR),
         Kind::Count { .. } => Permissions::COUNT,
         Kind::Clear => Permissions::CLEAR,
-        Kind::Query => Permissions::NONE,
+        Kind::Query => Permissions::GET,
     }
 }

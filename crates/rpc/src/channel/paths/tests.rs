@@ -1,11 +1,14 @@
 //! Tests of the choice between the paths of a call.
 
+use pathcall_proto::manifest::{Field, Shape};
 use proptest::prelude::*;
 
 use super::*;
 
 const ADD: Method =
     Method { kind: Kind::Add { get: false, to: pathcall_proto::manifest::ForwardTarget::Src }, ..Method::DEFAULT };
+
+const KEYS: Field = Field { path: &[1], name: "Request.keys", shape: Shape::StrInt };
 
 fn us(us: u64) -> Duration {
     Duration::from_micros(us)
@@ -99,7 +102,7 @@ fn path_on_which_calls_fail_is_left() {
 #[test]
 fn call_with_an_id_or_a_long_message_or_a_pin_is_not_measured() {
     let only = |method: &Method, pinned, len, has_id| {
-        PathChoice::without_measurement(method, pinned, len, has_id).map(|choice| choice.path)
+        PathChoice::without_measurement(method, pinned, len, (has_id, false)).map(|choice| choice.path)
     };
     assert_eq!(only(&ADD, MapPath::Automatic, DIRECT_BYTES_MAX, false), None);
     assert_eq!(only(&ADD, MapPath::Automatic, DIRECT_BYTES_MAX + 1, false), Some(CallPath::Frames));
@@ -110,6 +113,25 @@ fn call_with_an_id_or_a_long_message_or_a_pin_is_not_measured() {
     assert_eq!(only(&Method::DEFAULT, MapPath::Element, 100, false), Some(CallPath::Direct));
     let clear = Method { kind: Kind::Clear, ..ADD };
     assert_eq!(only(&clear, MapPath::Direct, 100, false), Some(CallPath::Frames));
+}
+
+#[test]
+fn query_of_some_keys_behind_element_travels_as_frames() {
+    let only = |method: &Method, pinned, len, reads| {
+        PathChoice::without_measurement(method, pinned, len, (false, reads)).map(|choice| choice.path)
+    };
+    let query = Method { request: Some(KEYS), ..Method::DEFAULT };
+    assert_eq!(only(&query, MapPath::Automatic, 100, true), Some(CallPath::Frames));
+    assert_eq!(only(&query, MapPath::Element, 100, true), Some(CallPath::Frames));
+    for (method, pinned, len, reads) in [
+        (&query, MapPath::Automatic, 100, false),
+        (&query, MapPath::Direct, 100, true),
+        (&query, MapPath::Software, 100, true),
+        (&query, MapPath::Automatic, READ_BYTES_MAX + 1, true),
+        (&Method::DEFAULT, MapPath::Automatic, 100, true),
+    ] {
+        assert_eq!(only(method, pinned, len, reads), Some(CallPath::Direct), "{pinned:?}, {len} bytes, {reads}");
+    }
 }
 
 #[test]

@@ -127,8 +127,9 @@ pub fn generate(seed: u64) -> Scenario {
     scenario.applications.iter_mut().for_each(|plan| sum::handle(&mut random, plan));
     let mut random = Random::new(seed ^ READS);
     for (index, plan) in scenario.applications.iter_mut().enumerate() {
-        read::draw(&mut random, plan, scenario.moves.iter().any(|change| change.application == index));
+        scenario.moves.extend(read::draw(&mut random, plan, index));
     }
+    scenario.moves.sort_by_key(|change| change.at);
     scenario
 }
 

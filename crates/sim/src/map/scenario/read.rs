@@ -3,16 +3,23 @@
 use std::time::Duration;
 
 use pathcall_endpoint::map::{Key, Operation, ReadMode};
-use pathcall_wire::OpType;
+use pathcall_wire::{Instant, OpType};
 
-use super::{ApplicationPlan, Purpose, Step, StepWork, marked};
+use super::{ApplicationPlan, MemoryMove, Purpose, Step, StepWork, marked};
 use crate::random::Random;
 
-/// Draws the reads of an application. `moves`: its memory moves.
-pub(super) fn draw(random: &mut Random, plan: &mut ApplicationPlan, moves: bool) {
+/// Draws the reads of an application. In some, the memory is given anew; or the owner gives up the element, and the
+/// element and some callers hear of it late. The change of the memory is returned, for the application with this index.
+pub(super) fn draw(random: &mut Random, plan: &mut ApplicationPlan, application: usize) -> Option<MemoryMove> {
     let (some, grows) = (random.percent(50), random.percent(70));
     if plan.purpose != Purpose::Add || !some {
-        return;
+        return None;
+    }
+    let (moves, stays) = (plan.memory.is_some() && random.percent(25), random.percent(40));
+    if moves {
+        // Additions and queries would end the generation whose values are read.
+        plan.eviction = None;
+        plan.queries.clear();
     }
     let steps = plan.callers.iter_mut().flat_map(|caller| &mut caller.steps);
     for step in steps.filter(|_| grows) {
@@ -49,6 +56,14 @@ pub(super) fn draw(random: &mut Random, plan: &mut ApplicationPlan, moves: bool)
             caller.steps.insert(at, Step { pause: random.up_to(pause), ..step });
         }
     }
+    let (memory, delay) = if stays { (plan.memory, Duration::ZERO) } else { (None, Duration::from_millis(500)) };
+    moves.then(|| MemoryMove {
+        at: Instant(0) + random.up_to(Duration::from_millis(300)),
+        application,
+        memory,
+        element_notified_after: stays.then_some(Duration::ZERO),
+        message_delay_max: delay,
+    })
 }
 
 /// Makes the values of an addition positive: then no read may see less than an earlier one.
