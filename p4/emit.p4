@@ -71,9 +71,8 @@ control Emit(inout headers hdr, inout metadata md) {
         } else if (md.way == WAY_PAIRS) {
             md.counted.applied = is_new;
             md.counted.repeats = !is_new;
-            /* The sender keeps added pairs until this generation is harvested. Values that are only read are those of
-             * the open generation, on a repeat, too. */
-            hdr.base.round = (md.map_flags & PC_MAP_ADD) != 0 ? md.applied_in : md.open;
+            /* The sender keeps added pairs until this generation is harvested. */
+            hdr.base.round = md.applied_in;
             hdr.map.index = md.committed;
             if (md.countless) {
                 md.fate = FATE_MALFORMED;

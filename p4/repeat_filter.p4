@@ -59,6 +59,10 @@ control RepeatFilter(inout headers hdr, inout metadata md) {
             } else {
                 generations.read(md.applied_in, md.place);
             }
+            /* Values that are only read are those of the open generation, on a repeat, too. */
+            if (md.way == WAY_PAIRS && (md.map_flags & PC_MAP_ADD) == 0) {
+                md.applied_in = md.open;
+            }
         }
     }
 }

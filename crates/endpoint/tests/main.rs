@@ -13,6 +13,7 @@ mod inline;
 mod key_memory;
 mod lazy;
 mod locks;
+mod reads;
 mod rounds;
 mod shadow;
 mod token;

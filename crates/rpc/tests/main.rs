@@ -22,6 +22,7 @@ mod deadlines;
 mod delegated;
 mod direct_calls;
 mod dropped_callers;
+mod element_reads;
 mod existing;
 mod handled_sums;
 mod idempotent_calls;

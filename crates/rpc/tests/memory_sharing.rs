@@ -22,7 +22,7 @@ use tokio::time::timeout;
 const FREE: &str = "127.0.0.1:0";
 
 /// Controller, and an element of this size.
-async fn network(policy: MemoryPolicy, rows: usize, lanes: usize) -> (Handle, pathcall_element::Handle) {
+pub(crate) async fn network(policy: MemoryPolicy, rows: usize, lanes: usize) -> (Handle, pathcall_element::Handle) {
     let listener = pathcall_control::bind(FREE.parse().unwrap()).await.unwrap();
     let timing = LeaseTiming { grace: HANG, restart_grace: HANG, confirm: HANG };
     let config = Config::default().memory(policy).timing(timing).keep_alive(HANG);
@@ -35,7 +35,7 @@ async fn network(policy: MemoryPolicy, rows: usize, lanes: usize) -> (Handle, pa
 }
 
 /// Status of the controller, once it fulfils a condition.
-async fn until(controller: &Handle, mut condition: impl FnMut(&StatusReply) -> bool) -> StatusReply {
+pub(crate) async fn until(controller: &Handle, mut condition: impl FnMut(&StatusReply) -> bool) -> StatusReply {
     let mut client = ControllerClient::connect(controller.url()).await.expect("a controller");
     let holds = async {
         loop {

@@ -20,6 +20,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 map_path: MapPath::Automatic,
                 lanes: LaneFormat::Int32,
                 topk: 0,
+                read: ReadMode::Linearizable,
             },
         ],
         delegated: &[
@@ -54,6 +55,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 map_path: MapPath::Automatic,
                 lanes: LaneFormat::Int32,
                 topk: 0,
+                read: ReadMode::Linearizable,
             },
             Method {
                 path: "/lock.Lock/Release",
@@ -70,6 +72,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 map_path: MapPath::Automatic,
                 lanes: LaneFormat::Int32,
                 topk: 0,
+                read: ReadMode::Linearizable,
             },
         ],
         delegated: &[

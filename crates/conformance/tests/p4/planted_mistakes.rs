@@ -146,7 +146,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "(md.map_flags & PC_MAP_ADD) != 0",
     ),
     ("map.p4", "marks.read(md.mark, md.place);", "md.mark = 0;"),
-    ("emit.p4", "(md.map_flags & PC_MAP_ADD) != 0 ? md.applied_in : md.open", "md.applied_in"),
+    ("repeat_filter.p4", "md.applied_in = md.open;", ""),
     // Calls.
     ("number.p4", "hdr.call.req_id[62:40] != hdr.base.src[22:0]", "false"),
     ("number.p4", "last >= PC_CALLER_ID - 1", "false"),

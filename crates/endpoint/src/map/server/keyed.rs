@@ -198,12 +198,7 @@ impl KeyedStore {
     }
 
     /// Executes a frame of whole keys.
-    fn on_pairs(
-        &mut self,
-        frame: &MapFrame<&[u8]>,
-        shared: &mut OwnerContext,
-        out: &mut impl FrameSink,
-    ) -> Option<()> {
+    fn on_pairs(&mut self, frame: &MapFrame<&[u8]>, shared: &mut OwnerContext, out: &mut impl FrameSink) -> Option<()> {
         let map = frame.map();
         let count = count_entries(frame)?;
         let waits = map.has(MapFlags::WAIT | MapFlags::COUNT) && map.threshold() == 1 && count == 1;

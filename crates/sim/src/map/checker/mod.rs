@@ -318,12 +318,7 @@ impl<'a> Application<'a> {
         &self.plan.callers[caller].steps[step_of(id).0].work
     }
 
-    fn started(
-        &mut self,
-        (now, node): (Instant, MapNodeId),
-        caller: usize,
-        id: CallId,
-    ) -> Result<(), MapViolation> {
+    fn started(&mut self, (now, node): (Instant, MapNodeId), caller: usize, id: CallId) -> Result<(), MapViolation> {
         if let Some(state) = self.calls.insert((caller, id), MapCallState::Open) {
             let (step, _) = step_of(id);
             return Err(MapViolation::OutOfTurn { node, step, report: "started", state: state.name() });

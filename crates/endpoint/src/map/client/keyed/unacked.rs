@@ -235,7 +235,8 @@ impl KeyedCalls {
                 }
                 // A read in flight has no answer, even if the element has seen it.
                 let reads = self.is_read(id);
-                let applied = renewal.applied.iter().filter(|_| !reads).find(|a| a.flow as usize == number && a.seq == seq);
+                let applied =
+                    renewal.applied.iter().filter(|_| !reads).find(|a| a.flow as usize == number && a.seq == seq);
                 self.resend_pairs(id, index, applied.map_or(u32::MAX, |applied| applied.overflowed_lanes), config);
                 flow.remove(seq);
                 self.finish_if_done(now, id, config);

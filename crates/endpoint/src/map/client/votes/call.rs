@@ -92,7 +92,9 @@ impl VoteCall {
                 let values = vec![0; keys.len()];
                 Self::with_values(VoteOp::Clear, keys, values)
             }
-            Operation::Sum { .. } | Operation::Add { .. } | Operation::Read { .. } => unreachable!("not an operation on ballots"),
+            Operation::Sum { .. } | Operation::Add { .. } | Operation::Read { .. } => {
+                unreachable!("not an operation on ballots")
+            }
         }
     }
 

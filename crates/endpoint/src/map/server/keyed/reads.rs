@@ -143,11 +143,7 @@ impl Reads {
 
 impl KeyedStore {
     /// Whether an addition to one of these keys must wait because their values are being read in the element.
-    pub(in super::super) fn is_read<'a>(
-        &mut self,
-        now: Instant,
-        keys: impl IntoIterator<Item = &'a [u8]>,
-    ) -> bool {
+    pub(in super::super) fn is_read<'a>(&mut self, now: Instant, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
         let ids: Vec<u32> = keys.into_iter().filter_map(|key| self.table.id(key)).collect();
         ids.into_iter().fold(false, |read, id| self.is_base_in_use(now, id) || read)
     }
@@ -237,7 +233,8 @@ impl KeyedStore {
         let settled = shared.all_settled() || mutant::on(Mutant::ReadUnsettled);
         let in_element = self.is_partly_in_element(shared) && self.loss_reason.is_none();
         let is_mapped = |table: &KeyTable, key| table.get(key).is_some_and(|state| state.is_mapped());
-        let mapped = settled && in_element && pairs::entries(frame.payload()).any(|(key, _)| is_mapped(&self.table, key));
+        let mapped =
+            settled && in_element && pairs::entries(frame.payload()).any(|(key, _)| is_mapped(&self.table, key));
         let lends = by_element && !shared.config.acked && !map.has(MapFlags::WAIT);
         let uncommitted = self.harvest.as_ref().is_some_and(|harvest| !harvest.is_committed());
         if mapped && lends && uncommitted && !mutant::on(Mutant::ReadInHarvest) {
