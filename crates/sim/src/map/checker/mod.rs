@@ -196,7 +196,7 @@ impl<'a> MapChecker<'a> {
     pub(crate) fn check_report(&mut self, node: MapNodeId, report: &NodeReport) -> Result<(), MapViolation> {
         match (node, report) {
             (MapNodeId::Caller(application, caller), NodeReport::Started(id)) => {
-                self.applications[application].started((self.now, node), caller, *id)
+                self.applications[application].started(self.now, node, caller, *id)
             }
             (MapNodeId::Caller(application, caller), NodeReport::Cancelled(id)) => {
                 let model = &mut self.applications[application];
@@ -318,7 +318,7 @@ impl<'a> Application<'a> {
         &self.plan.callers[caller].steps[step_of(id).0].work
     }
 
-    fn started(&mut self, (now, node): (Instant, MapNodeId), caller: usize, id: CallId) -> Result<(), MapViolation> {
+    fn started(&mut self, now: Instant, node: MapNodeId, caller: usize, id: CallId) -> Result<(), MapViolation> {
         if let Some(state) = self.calls.insert((caller, id), MapCallState::Open) {
             let (step, _) = step_of(id);
             return Err(MapViolation::OutOfTurn { node, step, report: "started", state: state.name() });
@@ -359,9 +359,7 @@ impl<'a> Application<'a> {
         {
             return Ok(());
         }
-        if let (StepWork::Call(Operation::Read { .. }), Err(CallError::DataLoss { .. }), true) =
-            (self.work(caller, id), outcome, self.may_lose)
-        {
+        if let (Err(CallError::DataLoss { .. }), true) = (outcome, self.may_lose) {
             return Ok(());
         }
         let output = outcome.as_ref().map_err(|error| {
