@@ -212,11 +212,11 @@ impl MapServer {
     /// Whether an addition to these keys must wait until [`ReadsEnded`](super::Event::ReadsEnded), because callers read their values in the
     /// element. Then ask again.
     pub fn must_wait(&mut self, now: Instant, pairs: &[(Key, i64)]) -> bool {
-        self.keyed.is_read(now, pairs.iter().map(|(key, _)| key.as_bytes()))
+        self.keyed.must_wait(now, pairs.iter().map(|(key, _)| key.as_bytes()))
     }
 
-    /// Adds all values to their keys, or none: a direct call. [`MapServer::must_wait`] must be false before. Each key occurs once. Returns the values after the
-    /// addition if `get`.
+    /// Adds all values to their keys, or none: a direct call. [`MapServer::must_wait`] must be false before. Each key
+    /// occurs once. Returns the values after the addition if `get`.
     ///
     /// # Errors
     /// Nothing is added: [`CallError::KeysFull`], [`CallError::Overflow`], [`CallError::Range`],

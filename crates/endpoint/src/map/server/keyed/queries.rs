@@ -138,7 +138,6 @@ impl KeyedStore {
         let progress = harvest.take(now, frame, self.table.mapped(), shared)?;
         if harvest.is_closed() && !was_closed {
             self.reads.on_closed();
-            events.push_back(Event::ReadsEnded);
         }
         match progress {
             Progress::Asking => {}

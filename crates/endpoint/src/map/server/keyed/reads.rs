@@ -45,6 +45,8 @@ pub(super) struct Reads {
     /// Whether to try the waiting frames again at the next poll, and the time to try them again at the latest.
     retry: bool,
     retry_at: Option<Instant>,
+    /// Whether an addition that is no frame waits for the event.
+    tells_end: bool,
     /// Number of the last committed harvest.
     committed_harvest: u32,
 }
@@ -143,8 +145,15 @@ impl Reads {
 
 impl KeyedStore {
     /// Whether an addition to one of these keys must wait because their values are being read in the element.
-    pub(in super::super) fn is_read<'a>(&mut self, now: Instant, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
-        let ids: Vec<u32> = keys.into_iter().filter_map(|key| self.table.id(key)).collect();
+    /// Then the end of the reads is an event.
+    pub(in super::super) fn must_wait<'a>(&mut self, now: Instant, keys: impl Iterator<Item = &'a [u8]>) -> bool {
+        let read = self.is_read(now, keys);
+        self.reads.tells_end |= read;
+        read
+    }
+
+    fn is_read<'a>(&mut self, now: Instant, keys: impl Iterator<Item = &'a [u8]>) -> bool {
+        let ids: Vec<u32> = keys.filter_map(|key| self.table.id(key)).collect();
         ids.into_iter().fold(false, |read, id| self.is_base_in_use(now, id) || read)
     }
 
@@ -286,7 +295,7 @@ impl KeyedStore {
         PairAnswer { status: PairStatus::Mapped, lane, row, value }
     }
 
-    /// Tries the waiting frames again, if something has changed. Returns whether it did.
+    /// Tries the waiting frames again, if something has changed. Returns whether to tell the end of reads.
     pub(super) fn poll_reads(&mut self, now: Instant, shared: &mut OwnerContext, out: &mut impl FrameSink) -> bool {
         let due = self.reads.retry_at.is_some_and(|at| at <= now);
         if !std::mem::take(&mut self.reads.retry) && !due {
@@ -309,6 +318,6 @@ impl KeyedStore {
                 self.on_past_element(now, &frame, shared, out);
             }
         }
-        true
+        std::mem::take(&mut self.reads.tells_end)
     }
 }
