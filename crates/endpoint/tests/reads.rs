@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::server::{Event, MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::server::{ElementTerms, Event, MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{
     Ack, CallError, Dest, FrameSink, Key, Modify, Operation, Output, ReadMode, RegisterGrant,
 };
@@ -257,6 +257,24 @@ fn addition_in_software_waits_until_element_closes_generation() {
     assert_eq!(net.outcome(), Output::Done);
     assert!(!net.server.must_wait(net.now, &[(Key::from("k"), 1)]));
     assert_eq!(net.read(0, 6, LINEAR), value((1 << 40) + 11));
+}
+
+#[test]
+fn addition_after_end_of_epoch_waits_for_lease_of_caller_in_old_epoch() {
+    let mut net = with_register();
+    assert_eq!(net.read(0, 3, LINEAR), value(11));
+    net.server.renew(net.now, ElementTerms { number: 1, epoch: EPOCH + 1, grant: None, reason: "" });
+    let member = Member { endpoint: 11, incarnation: 5, element: false, slot_base: 1, flows: 1, terms: 1 };
+    let change = net.server.take_epoch_change(member).expect("a member");
+    net.callers[1].renew(net.now, &change);
+    net.add(1, 4, 5);
+    assert!(net.done.is_empty());
+    net.now = ms(300);
+    assert_eq!(net.read(0, 5, LINEAR), value(11), "by the element, which does not know of the end");
+    assert!(net.done.is_empty());
+    net.now = ms(502);
+    net.run();
+    assert_eq!(net.outcome(), Output::Done);
 }
 
 #[test]

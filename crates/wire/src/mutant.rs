@@ -257,8 +257,6 @@ mutants! {
         ReadAfterLease,
         /// The server changes a base that callers still combine with registers.
         ReadUnclaimed,
-        /// The server forgets at the end of an epoch which bases callers may still use.
-        ReadClaimsForgotten,
         /// The server lends bases for the open generation before it has committed the closed one.
         ReadInHarvest,
         /// The server answers a caller without the element from the bases, without a harvest.

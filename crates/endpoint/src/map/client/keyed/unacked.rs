@@ -237,7 +237,12 @@ impl KeyedCalls {
                 let reads = self.is_read(id);
                 let applied =
                     renewal.applied.iter().filter(|_| !reads).find(|a| a.flow as usize == number && a.seq == seq);
-                self.resend_pairs(id, index, applied.map_or(u32::MAX, |applied| applied.overflowed_lanes), config);
+                let lanes = applied.map_or(u32::MAX, |applied| applied.overflowed_lanes);
+                let again = self.resend_pairs(id, index, lanes, config);
+                if again > 0 && !reads {
+                    // Another caller may have read the element's sum.
+                    self.unacked.mark_repeating(id);
+                }
                 flow.remove(seq);
                 self.finish_if_done(now, id, config);
             }
@@ -272,6 +277,7 @@ impl KeyedCalls {
                 if lost {
                     let lanes = !frame.overflowed_lanes;
                     stats.lanes_element -= self.resend_pairs(id, index as u32, lanes, config) as u64;
+                    self.unacked.mark_repeating(id);
                 }
             }
         }

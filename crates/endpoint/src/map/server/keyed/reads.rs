@@ -79,10 +79,7 @@ impl Reads {
 
     /// Records the end of the epoch: callers may use its bases until they learn of it.
     pub(super) fn end_epoch(&mut self) {
-        if !mutant::on(Mutant::ReadClaimsForgotten) {
-            self.ended.extend(self.lent.drain());
-        }
-        self.lent.clear();
+        self.ended.extend(self.lent.drain());
         self.waiting.values_mut().for_each(|frame| frame.harvest = 0);
         (self.wants_close, self.retry) = (false, true);
     }
