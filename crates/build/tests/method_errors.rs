@@ -249,7 +249,7 @@ fn read_of_method_that_is_no_query_is_reported() {
     sum_with(
         "\"clear\": \"copy\"",
         "\"clear\": \"copy\", \"read\": \"recent\"",
-        "f.nf:3:74: error: read: applies to queries, but a sum is the same for all callers\n  hint: remove it",
+        "f.nf:3:73: error: read: applies to queries, but a sum is the same for all callers\n  hint: remove it",
     );
 }
 

@@ -161,8 +161,10 @@ impl Net {
         let (src, dst) = ((base.src(), base.src_incarnation()), (base.dst(), base.dst_incarnation()));
         let mut base = frame.base_mut();
         base.set_kind(answer as u8);
-        (base.set_dst(src.0), base.set_dst_incarnation(src.1));
-        (base.set_src(dst.0), base.set_src_incarnation(dst.1));
+        base.set_dst(src.0);
+        base.set_dst_incarnation(src.1);
+        base.set_src(dst.0);
+        base.set_src_incarnation(dst.1);
         if answer == FrameKind::MapAck && flags & MapFlags::GET == 0 {
             let len = frame.strip();
             bytes.truncate(len);
@@ -275,6 +277,28 @@ fn addition_after_end_of_epoch_waits_for_lease_of_caller_in_old_epoch() {
     net.now = ms(502);
     net.run();
     assert_eq!(net.outcome(), Output::Done);
+}
+
+#[test]
+fn base_of_ended_epoch_is_not_added_to_registers_of_next_one() {
+    let mut net = Net::new(&[true, true]);
+    net.add(0, 1, 1);
+    net.outcome();
+    assert_eq!(net.read(0, 3, LINEAR), value(1));
+    let grant = Some(RegisterGrant { rows: 1, width: 64 });
+    net.server.renew(net.now, ElementTerms { number: 1, epoch: EPOCH + 1, grant, reason: "" });
+    (net.open, net.registers) = (1, [0, 0]);
+    for n in 0..2 {
+        let (endpoint, slot_base) = (10 + n as u32, n as u32);
+        let member = Member { endpoint, incarnation: 5, element: true, slot_base, flows: 1, terms: 1 };
+        let change = net.server.take_epoch_change(member).expect("a member");
+        net.callers[n].renew(net.now, &change);
+    }
+    net.run();
+    // The caller learns the register of the key again, in a generation with the same number as before.
+    net.add(0, 4, 1);
+    assert_eq!(net.outcome(), Output::Done);
+    assert_eq!(net.read(0, 5, LINEAR), value(2));
 }
 
 #[test]

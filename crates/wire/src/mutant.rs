@@ -251,8 +251,6 @@ mutants! {
         ReadOfOtherGeneration,
         /// The client takes the register for the whole value.
         ReadWithoutBase,
-        /// The client keeps bases of an ended epoch.
-        ReadBaseOfOldEpoch,
         /// The client uses a base after the end of its lease.
         ReadAfterLease,
         /// The server changes a base that callers still combine with registers.

@@ -118,9 +118,7 @@ impl KeyCache {
 
     /// Clears the cache after a change of epoch.
     pub(super) fn reset(&mut self) {
-        if !mutant::on(Mutant::ReadBaseOfOldEpoch) {
-            self.bases.clear();
-        }
+        self.bases.clear();
         self.locations.clear();
         (self.version, self.next) = (0, None);
     }

@@ -151,7 +151,7 @@ impl KeyedStore {
 
     fn is_read<'a>(&mut self, now: Instant, keys: impl Iterator<Item = &'a [u8]>) -> bool {
         let ids: Vec<u32> = keys.filter_map(|key| self.table.id(key)).collect();
-        ids.into_iter().fold(false, |read, id| self.is_base_in_use(now, id) || read)
+        ids.into_iter().any(|id| self.is_base_in_use(now, id))
     }
 
     /// Whether a base must not change now: it is lent, or a harvest makes it a part of the answer to a read.
@@ -195,7 +195,7 @@ impl KeyedStore {
             let marked = (0..frame.lane_count()).filter(|lane| frame.marked(*lane));
             let addresses: Vec<u32> = marked.filter_map(|lane| Some(frame.keyed(lane)?.0)).collect();
             let ids: Vec<u32> = addresses.into_iter().filter_map(|at| Some(self.table.by_logical(at)?.id)).collect();
-            ids.into_iter().fold(false, |read, id| self.is_base_in_use(now, id) || read)
+            ids.into_iter().any(|id| self.is_base_in_use(now, id))
         };
         if read {
             self.wait(frame, 0, shared, out);
