@@ -6,9 +6,10 @@ const SHOP: &str = "../../examples/pipe/shop.proto";
 
 #[cfg(feature = "services")]
 fn main() -> Result<(), pathcall_build::Error> {
-    pathcall_build::configure()
-        .runtime("::pathcall_proto")
-        .compile(&["proto/rpctest.proto", "proto/rounds.proto", SHOP], &["proto", "../../examples/pipe"])
+    pathcall_build::configure().runtime("::pathcall_proto").compile(
+        &["proto/rpctest.proto", "proto/rounds.proto", "proto/filters.proto", SHOP],
+        &["proto", "../../examples/pipe"],
+    )
 }
 
 #[cfg(not(feature = "services"))]

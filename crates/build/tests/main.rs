@@ -3,6 +3,7 @@
 mod clone_options;
 mod common;
 mod file_errors;
+mod filter_errors;
 mod generated;
 mod meaning;
 mod method_errors;

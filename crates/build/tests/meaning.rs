@@ -91,6 +91,17 @@ fn counts_and_clears_are_resolved() {
 }
 
 #[test]
+fn counts_get_counters_and_modify_works_alone() {
+    let fields =
+        r#""get": "Two.right", "CntFwd": {"to": "SERVER", "threshold": 2, "key": "Two.left"}, "modify": "BNOT""#;
+    let count = method("Two", "Two", &fields);
+    assert_eq!(count.kind, Kind::Count { threshold: 2, to: ForwardTarget::Server });
+    assert_eq!(count.reply.map(|field| field.name), Some("Two.right".to_owned()));
+    let modify = method("Bare", "Empty", r#""modify": {"op": "MIN", "para": 9}, "CntFwd": {"to": "SERVER"}"#);
+    assert_eq!((modify.kind, modify.request.map(|field| field.name)), (Kind::Modify, Some("Bare.kvs".to_owned())));
+}
+
+#[test]
 fn method_is_described_in_one_line() {
     let fields = format!("\"Precision\": 8, \"addTo\": \"Ask.part.deep.tensor\", \"get\": \"Sum.tensor\", {TO_ALL}");
     assert_eq!(

@@ -29,7 +29,7 @@ message Answer {
   pathcall.IntArray counts = 2;
   pathcall.STRINTMap kvs = 3;
   pathcall.FPValue number = 4;
-  pathcall.STRFPMap fps = 5;
+  pathcall.STRFPMap fps = 5; pathcall.IntValue one = 6;
 }
 message Nothing {}
 "#;
@@ -46,7 +46,7 @@ fn diagnostics(fields: &str) -> Vec<String> {
 }
 
 #[track_caller]
-fn says(fields: &str, expected: &str) {
+pub(crate) fn says(fields: &str, expected: &str) {
     assert_eq!(diagnostics(fields), [expected], "{fields}");
 }
 
@@ -291,10 +291,17 @@ fn count_errors_are_reported() {
         "",
         "f.nf:3:35: error: CntFwd.key: `Ask.one` is an IntValue; its keys cannot be counted\n  hint: name a map or an array of the request",
     );
-    count(
-        "Ask.kvs",
-        "\"get\": \"Answer.kvs\"",
-        "f.nf:4:8: error: get: a count returns no values\n  hint: use \"nop\", and read in a separate method (threshold 0)",
+    let counters = |get: &str, expected: &str| {
+        count("Ask.kvs", &format!("\"get\": \"{get}\""), &format!("f.nf:4:8: error: get: {expected}"));
+    };
+    counters(
+        "Answer.fps",
+        "counters are integers, `Answer.fps` has floating-point numbers\n  hint: use a map or an array of integers",
+    );
+    counters("Answer.one", "`Answer.one` has one number, but each key has a counter\n  hint: use a map or an array");
+    counters(
+        "Answer.counts",
+        "keys differ: `Ask.kvs` has strings, `Answer.counts` has integers\n  hint: use the same kind of keys in request and reply",
     );
     count(
         "Ask.kvs",
@@ -304,7 +311,7 @@ fn count_errors_are_reported() {
     count(
         "Ask.kvs",
         "\"modify\": \"BNOT\"",
-        "f.nf:4:11: error: modify: applies to the values of addTo, but a count adds nothing\n  hint: use \"nop\"",
+        "f.nf:4:11: error: modify: nobody gets the modified values: a count adds nothing\n  hint: set CntFwd.to to \"SERVER\" for the handler to get them",
     );
 }
 
@@ -329,12 +336,12 @@ fn query_and_clear_errors_are_reported() {
     keyed(
         "Ask.kvs",
         "\"clear\": \"copy\", \"modify\": \"BNOT\"",
-        "f.nf:4:28: error: modify: applies to the values of addTo, but a clear adds nothing\n  hint: use \"nop\"",
+        "f.nf:4:28: error: modify: nobody gets the modified values: a clear adds nothing\n  hint: set CntFwd.to to \"SERVER\" for the handler to get them",
     );
     keyed(
         "Ask.kvs",
         "\"get\": \"Answer.kvs\", \"modify\": \"BNOT\"",
-        "f.nf:4:32: error: modify: applies to the values of addTo, but a query adds nothing\n  hint: use \"nop\"",
+        "f.nf:4:32: error: modify: nobody gets the modified values: a query adds nothing\n  hint: set CntFwd.to to \"SERVER\" for the handler to get them",
     );
     says(
         "\"clear\": \"copy\", \"CntFwd\": {\"to\": \"ALL\", \"key\": \"Ask.kvs\"}",
@@ -377,7 +384,7 @@ fn duplicate_type_name_is_reported() {
 fn filter_without_effect_is_reported() {
     says(
         "\"get\": \"nop\"",
-        "f.nf:1:1: error: this filter does nothing\n  hint: name a field in addTo or get, set clear to \"copy\", or give CntFwd a threshold",
+        "f.nf:1:1: error: this filter does nothing\n  hint: name a field in addTo or get, set clear to \"copy\", set modify, or give CntFwd a threshold",
     );
 }
 

@@ -136,7 +136,7 @@ fn flags_and_value(frame: &[u8]) -> (u16, i64) {
 fn vote_that_decides_in_element_is_reported_to_server() {
     let (mut voter, vote) = by_element();
     voter.handle_frame(&decided_by(vote, 3));
-    assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
+    assert_eq!(voter.output(), Some(Output::Counted { forwarded: vec![true] }));
     let (to, report) = voter.next_bytes(Instant(0));
     assert_eq!(to, Dest::Endpoint(SERVER));
     let (flags, value) = flags_and_value(&report);
@@ -161,7 +161,7 @@ fn voter_that_missed_decision_asks_element() {
     let mut frame = MapFrame::new_checked(answer.as_mut_slice()).expect("valid frame");
     frame.map_mut().set_flags(MapFlags::BARE | MapFlags::COUNT | MapFlags::GET | MapFlags::REACHED);
     voter.handle_frame(&answer);
-    assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
+    assert_eq!(voter.output(), Some(Output::Counted { forwarded: vec![true] }));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn decision_of_other_voter_completes_counted_vote_without_report() {
     voter.handle_frame(&counted(vote, 3));
     let other = BaseRepr { src: ENDPOINT + 1, slot: vote.slot + 8, seq: vote.seq + 5, ..vote };
     voter.handle_frame(&decided_by(other, 3));
-    assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
+    assert_eq!(voter.output(), Some(Output::Counted { forwarded: vec![true] }));
     assert!(voter.0.is_idle(), "the other voter reports");
 }
 
@@ -179,7 +179,7 @@ fn caller_that_got_decision_claims_it_when_epoch_ends() {
     let (mut voter, vote) = by_element();
     voter.handle_frame(&counted(vote, 3));
     voter.handle_frame(&decided_by(BaseRepr { slot: vote.slot + 8, ..vote }, 3));
-    assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
+    assert_eq!(voter.output(), Some(Output::Counted { forwarded: vec![true] }));
     let (epoch, era) = (vote.epoch + 1, Era::of_epoch(vote.epoch + 1));
     voter.0.renew(
         Instant(1),
@@ -211,7 +211,7 @@ fn early_decision_completes_vote_at_element_answer() {
     voter.handle_frame(&decided(vote, 4));
     assert_eq!(voter.output(), None, "the vote may be lost");
     voter.handle_frame(&counted(vote, 3));
-    assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
+    assert_eq!(voter.output(), Some(Output::Counted { forwarded: vec![true] }));
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn decision_of_other_round_triggers_query() {
     let (to, ask) = voter.next_frame();
     assert_eq!(to, Dest::Element, "the element may have decided");
     voter.handle_frame(&answer(ask, PairStatus::Whole, 0));
-    assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
+    assert_eq!(voter.output(), Some(Output::Counted { forwarded: vec![true] }));
 }
 
 #[test]
@@ -236,5 +236,5 @@ fn early_decision_triggers_query_at_server_answer() {
     let (_, ask) = voter.next_frame();
     // Announcement and answer may be of different ballots, so the query decides.
     voter.handle_frame(&answer(ask, PairStatus::Whole, 0));
-    assert_eq!(voter.output(), Some(Output::Counted { forwarded: true }));
+    assert_eq!(voter.output(), Some(Output::Counted { forwarded: vec![true] }));
 }

@@ -156,6 +156,8 @@ pub struct Method {
     pub topk: u32,
     /// `read`: what the answer to a query contains. The two ends need not agree on it.
     pub read: ReadMode,
+    /// Streams of requests and replies.
+    pub streams: FilterStreams,
 }
 
 impl Method {
@@ -176,6 +178,7 @@ impl Method {
         lanes: LaneFormat::Int32,
         topk: 0,
         read: ReadMode::Linearizable,
+        streams: FilterStreams::Unary,
     };
 }
 
@@ -240,6 +243,20 @@ pub enum Kind {
     },
     /// Sets the keys of the request's typed field back to zero; all keys if it has none.
     Clear,
+    /// Modifies the values of the request on their way to the handler, without a map.
+    Modify,
+}
+
+/// Streams of a method with a filter. Each message of a stream is one call of the filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum FilterStreams {
+    /// One request, one reply.
+    #[default]
+    Unary,
+    /// A stream of requests, one reply: it has the last result for each key.
+    Client,
+    /// A stream of requests, each with a reply, in the same order.
+    Both,
 }
 
 /// Position of a typed field in its message.

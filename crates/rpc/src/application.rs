@@ -32,6 +32,8 @@ pub(crate) struct Application {
     pub(crate) takes_locks: bool,
     /// Whether the element may count ballots: every method counts to the same threshold, or clears.
     pub(crate) votes: bool,
+    /// Whether any method uses the map.
+    pub(crate) has_map: bool,
     /// Path of the calls: that of the first method with one, other than automatic.
     pub(crate) path: MapPath,
     /// Threshold and target of the counting methods so far, if they are equal.
@@ -51,6 +53,7 @@ impl Application {
             locks: true,
             takes_locks: false,
             votes: true,
+            has_map: false,
             path: MapPath::Automatic,
             counted: None,
         }
@@ -67,6 +70,10 @@ impl Application {
     }
 
     fn add_method(&mut self, method: &Method) {
+        if method.kind == Kind::Modify {
+            return;
+        }
+        self.has_map = true;
         let takes = matches!(method.kind, Kind::Count { threshold: 1, to: ForwardTarget::Src });
         self.takes_locks |= matches!(method.kind, Kind::Count { threshold: 1, .. });
         self.locks &= takes || method.kind == Kind::Clear && method.request.is_some();
@@ -87,7 +94,7 @@ impl Application {
                 (self.threshold, self.clear) = (threshold, clear);
                 self.handled = method.to == ForwardTarget::Server;
             }
-            Kind::Add { get: false, .. } | Kind::Query => {}
+            Kind::Add { get: false, .. } | Kind::Query | Kind::Modify => {}
             Kind::Add { get: true, .. } | Kind::Count { .. } | Kind::Clear => self.mapping = false,
         }
     }
@@ -120,7 +127,7 @@ impl Application {
         if self.threshold > 0 {
             self.threshold as usize <= MAX_WORKERS
         } else {
-            self.mapping || self.locks || self.votes
+            self.has_map && (self.mapping || self.locks || self.votes)
         }
     }
 }
@@ -240,6 +247,7 @@ mod tests {
             locks: false,
             takes_locks: false,
             votes: false,
+            has_map: true,
             path: MapPath::Automatic,
             counted: None,
             handled: false,

@@ -2,17 +2,18 @@
 //!
 //! A handler runs if the request has untyped content or the filter's `to` is SERVER. Otherwise the call does not reach
 //! it, and the untyped fields of the reply have default values. Content means encoded fields: a field with its default
-//! value is not encoded. With `to: SERVER` the handler's message also has the typed field; that of a
-//! sum has the sum, which the server adds.
+//! value is not encoded. With `to: SERVER` the handler's message also has the typed field, with the values after
+//! `Stream.modify`; that of a sum has the sum, which the server adds.
 
 use std::time::Instant;
 
 use bytes::Bytes;
-use pathcall_endpoint::map::{Key, Operation, Output};
+use pathcall_endpoint::map::{CallError, Key, Modify, Operation, Output};
 use pathcall_proto::manifest::{ForwardTarget, Kind, LaneFormat, Method};
 use tonic::Status;
 
 use crate::message::fields::split;
+use crate::message::reply;
 use crate::message::typed::{TypedError, TypedFieldReader, TypedValues};
 use crate::status;
 
@@ -40,14 +41,36 @@ impl Request {
         let mut rest = Vec::new();
         let content = split::<TypedError>(message, field.path, &mut rest, &mut |part| reader.part(part))
             .map_err(|error| status::of_request(field.name, &error))?;
+        let typed = reader.into_values();
         let handler = match method.to {
             // The frames have the array of a sum.
             ForwardTarget::Server if matches!(method.kind, Kind::Sum { .. }) => Some(rest.into()),
+            ForwardTarget::Server if method.modify != Modify::NOP && !typed.is_empty() => {
+                let values = modified(&typed, method.modify).map_err(|error| status::of_call(method, &error))?;
+                reply::append(&mut rest, field.path, field.shape, method.precision, &values)
+                    .map_err(|error| status::of_reply(field.name, &error))?;
+                Some(rest.into())
+            }
             ForwardTarget::Server => Some(message.clone()),
             _ => content.then(|| rest.into()),
         };
-        Ok(Self { typed: Some(reader.into_values()), handler })
+        Ok(Self { typed: Some(typed), handler })
     }
+}
+
+/// Values after `Stream.modify`.
+pub(crate) fn modified(values: &TypedValues, modify: Modify) -> Result<TypedValues, CallError> {
+    let one = |(position, value)| modify.apply(value).ok_or(CallError::Range { value, position, bits: 32 });
+    Ok(match values {
+        TypedValues::Lanes(lanes) => TypedValues::Lanes(lanes.iter().enumerate().map(one).collect::<Result<_, _>>()?),
+        TypedValues::Pairs(pairs) => {
+            let values = pairs.iter().map(|(_, value)| *value).enumerate().map(one);
+            let keys = pairs.iter().map(|(key, _)| key.clone());
+            TypedValues::Pairs(keys.zip(values).map(|(key, value)| Ok((key, value?))).collect::<Result<_, _>>()?)
+        }
+        // Gradients have no operators.
+        TypedValues::Floats(_) => values.clone(),
+    })
 }
 
 /// Map operation of one call, and the keys of its answer.
@@ -102,7 +125,7 @@ impl MapWork {
             }
             Kind::Count { threshold, to } => {
                 let names = typed.into_keys();
-                if threshold == 1 {
+                if threshold == 1 || method.reply.is_some() {
                     keys.clone_from(&names);
                 }
                 Operation::Count { keys: names, threshold, to, ack: method.ack }
@@ -112,6 +135,8 @@ impl MapWork {
                 keys = typed.into_keys();
                 Operation::Read { keys: keys.clone(), read: method.read }
             }
+            // Nothing else is left of a modification.
+            Kind::Modify => return Self { operation: None, keys },
         };
         Self { operation: Some(operation), keys }
     }
@@ -133,11 +158,19 @@ impl MapWork {
             (Some(Output::Values(values)), _) => {
                 MapAnswer::of(TypedValues::Pairs(self.keys.into_iter().zip(values).collect()))
             }
-            (Some(Output::Counted { forwarded }), _) => MapAnswer { forwarded: Some(forwarded), ..MapAnswer::EMPTY },
+            (Some(Output::Counted { forwarded }), kind) => {
+                let forwards = forwarded.contains(&true);
+                // NetRPC Table 2: the counter of a message that is forwarded is at the threshold.
+                let threshold = if let Kind::Count { threshold, .. } = kind { threshold.into() } else { 0 };
+                let reached = self.keys.into_iter().zip(forwarded).filter(|(_, forwarded)| *forwarded);
+                let values = TypedValues::Pairs(reached.map(|(key, _)| (key, threshold)).collect());
+                MapAnswer { forwarded: Some(forwards), ..MapAnswer::of(values) }
+            }
             (Some(Output::Locked { tokens, lease }), _) => {
                 let tokens = key_order(&self.keys).map(|at| tokens[at]).collect();
-                // A lock that is not granted has no answer.
-                MapAnswer { forwarded: Some(true), locks: Some((tokens, Instant::now() + lease)), ..MapAnswer::EMPTY }
+                // A lock that is not granted has no answer. The counter of a granted one is at the threshold.
+                let values = TypedValues::Pairs(self.keys.into_iter().map(|key| (key, 1)).collect());
+                MapAnswer { forwarded: Some(true), locks: Some((tokens, Instant::now() + lease)), values }
             }
             // No other caller holds, or still has to vote for, any of zero keys.
             (None, Kind::Count { .. }) => MapAnswer { forwarded: Some(true), ..MapAnswer::EMPTY },
@@ -157,7 +190,7 @@ fn key_order(keys: &[Key]) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
     use pathcall_endpoint::map::Lanes;
-    use pathcall_proto::manifest::{Ack, ClearPolicy, Field, Modify, OpType, ReadMode, Shape};
+    use pathcall_proto::manifest::{Ack, ClearPolicy, Field, OpType, ReadMode, Shape};
 
     const TYPED: Field = Field { path: &[1], name: "Request.typed", shape: Shape::IntArray };
     const METHOD: Method = Method {
@@ -191,6 +224,45 @@ mod tests {
         let untyped = Method { request: None, kind: Kind::Query, ..METHOD };
         assert_eq!(handler(&untyped, b""), None);
         assert_eq!(handler(&untyped, BOTH).unwrap(), BOTH);
+    }
+
+    #[test]
+    fn handler_gets_modified_values() {
+        let modify = Modify { op: OpType::Max, para: 1 };
+        for kind in [Kind::Modify, Kind::Add { get: false, to: ForwardTarget::Server }, Kind::Clear] {
+            let method = Method { kind, modify, to: ForwardTarget::Server, ..METHOD };
+            // The field follows the others: `2: 7, 1: { 1: [1, 2] }`.
+            assert_eq!(handler(&method, BOTH).unwrap(), [0x10, 7, 0x0a, 4, 0x0a, 2, 2, 4][..]);
+            assert_eq!(handler(&method, &BOTH[6..]).unwrap(), BOTH[6..]);
+        }
+        // Message `1: { 1: [2^40] }`: too large for operators.
+        let large = Bytes::from_static(&[0x0a, 8, 0x0a, 6, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40]);
+        let method = Method { kind: Kind::Modify, modify, to: ForwardTarget::Server, ..METHOD };
+        assert_eq!(Request::new(&method, &large).unwrap_err().code(), tonic::Code::OutOfRange);
+    }
+
+    #[test]
+    fn count_answers_threshold_for_reached_keys() {
+        let method = Method { kind: Kind::Count { threshold: 5, to: ForwardTarget::Server }, ..METHOD };
+        let answer = |forwarded: [bool; 2]| {
+            let typed = TypedValues::Lanes(Lanes::from(vec![1, 1]));
+            let output = Output::Counted { forwarded: forwarded.to_vec() };
+            let MapAnswer { values, forwarded, .. } = MapWork::new(&method, typed).answer(&method, Some(output));
+            (values, forwarded)
+        };
+        let second = TypedValues::Pairs(vec![(Key::from(1), 5)]);
+        assert_eq!(answer([false, true]), (second, Some(true)));
+        assert_eq!(answer([false, false]), (TypedValues::EMPTY, Some(false)));
+    }
+
+    #[test]
+    fn sum_of_one_caller_is_its_modified_values() {
+        let of = |values: &[i64]| TypedValues::Lanes(values.to_vec().into());
+        assert_eq!(modified(&of(&[-5, i64::MAX]), Modify::NOP), Ok(of(&[-5, i64::MAX])));
+        let max = Modify { op: OpType::Max, para: 3 };
+        assert_eq!(modified(&of(&[-5, 9]), max), Ok(of(&[3, 9])));
+        let range = CallError::Range { value: i64::MAX, position: 2, bits: 32 };
+        assert_eq!(modified(&of(&[-5, 9, i64::MAX]), max), Err(range));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Generated stubs of `rpctest.proto`, `rounds.proto` and `shop.proto`.
+//! Generated stubs of `rpctest.proto`, `rounds.proto`, `filters.proto` and `shop.proto`.
 #![allow(unreachable_pub, missing_docs, clippy::all)]
 
 tonic::include_proto!("rpctest");
@@ -7,6 +7,11 @@ include!(concat!(env!("OUT_DIR"), "/rpctest.pathcall.rs"));
 pub mod rounds {
     tonic::include_proto!("rounds");
     include!(concat!(env!("OUT_DIR"), "/rounds.pathcall.rs"));
+}
+
+pub mod filters {
+    tonic::include_proto!("filters");
+    include!(concat!(env!("OUT_DIR"), "/filters.pathcall.rs"));
 }
 
 pub mod shop {

@@ -213,6 +213,8 @@ mutants! {
         MovedSaidOnce,
         /// The server does not report the decision in the answer to a repeat of the deciding vote.
         WonSaidOnce,
+        /// The client attributes a decision by one of a call's votes to the call's first key.
+        WonForFirstKey,
         /// The client does not claim a vote that the element acknowledged.
         VoteForgotten,
         /// The client does not report to the server that its vote decided a ballot in the element.

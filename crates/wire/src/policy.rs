@@ -14,6 +14,16 @@ pub struct Modify {
 impl Modify {
     /// Leaves the values unchanged.
     pub const NOP: Self = Self { op: OpType::Nop, para: 0 };
+
+    /// Modified value; `None` if the value does not fit the 32 bits of operators.
+    #[must_use]
+    pub fn apply(self, value: i64) -> Option<i64> {
+        match (self.op, i32::try_from(value)) {
+            (OpType::Nop, _) => Some(value),
+            (op, Ok(value)) => Some(i64::from(op.apply(value, self.para))),
+            (_, Err(_)) => None,
+        }
+    }
 }
 
 /// `clear` of a sum (NetRPC §5.2.2): keeper of a round's sums until all workers have them. All calls of an application

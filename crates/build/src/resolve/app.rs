@@ -73,6 +73,7 @@ fn disagreement(first: &ResolvedMethod, method: &ResolvedMethod) -> Option<Build
 /// Conflict of two kinds of methods on one map.
 fn clash(first: Kind, second: Kind) -> Option<&'static str> {
     match (first, second) {
+        (Kind::Modify, _) | (_, Kind::Modify) => None,
         // Callers of two sums may call them in different orders, which would add one sum to the other.
         (Kind::Sum { .. }, Kind::Sum { .. }) => Some("only one method can be a sum"),
         (Kind::Sum { .. }, _) | (_, Kind::Sum { .. }) => Some("a sum cannot share the map with keys"),
@@ -94,7 +95,7 @@ fn float_values(method: &ResolvedMethod) -> Option<bool> {
     let field = match method.kind {
         Kind::Sum { .. } | Kind::Add { .. } => &method.request,
         Kind::Query => &method.reply,
-        Kind::Count { .. } | Kind::Clear => &None,
+        Kind::Count { .. } | Kind::Clear | Kind::Modify => &None,
     };
     field.as_ref().map(|field| field.shape.is_float())
 }

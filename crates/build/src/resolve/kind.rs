@@ -6,8 +6,11 @@
 //! | field | ≥ 1 | copy, shadow, lazy | field | [`Kind::Sum`] |
 //! | field | 0 | nop | field or nop | [`Kind::Add`] |
 //! | nop | 0 | nop | field | [`Kind::Query`] |
-//! | nop | ≥ 1 | nop | nop | [`Kind::Count`] |
+//! | nop | ≥ 1 | nop | field or nop | [`Kind::Count`] |
 //! | nop | 0 | copy | nop | [`Kind::Clear`] |
+//! | nop | 0 | nop | nop | with `modify`: [`Kind::Modify`] |
+//!
+//! [Filters](../../../../docs/filters.md) has all combinations.
 
 use pathcall_proto::manifest::{Ack, ForwardTarget, Kind, MapPath, Modify, ReadMode, Shape};
 
@@ -41,15 +44,16 @@ pub(super) fn method(
     let kind = match (&add_to, threshold) {
         (Some(field), 1..) => check.sum(field, get.as_ref(), threshold),
         (Some(field), 0) => check.add(field, get.as_ref()),
-        (None, 1..) => check.count(key.as_ref(), get.is_some(), threshold),
+        (None, 1..) => check.count(key.as_ref(), get.as_ref(), threshold),
         (None, 0) if clears => check.clear(get.is_some()),
         (None, 0) if get.is_some() => check.query(),
+        (None, 0) if filter.modify.value != Modify::NOP => check.modify(),
         (None, 0) => {
             check.problem(
                 "",
                 filter.span,
                 "this filter does nothing",
-                "name a field in addTo or get, set clear to \"copy\", or give CntFwd a threshold",
+                "name a field in addTo or get, set clear to \"copy\", set modify, or give CntFwd a threshold",
             );
             return None;
         }
@@ -57,8 +61,11 @@ pub(super) fn method(
     let request = match kind {
         Kind::Sum { .. } | Kind::Add { .. } => add_to,
         Kind::Count { .. } => key,
-        Kind::Query | Kind::Clear => key.or_else(|| check.only_typed()),
+        Kind::Query | Kind::Clear | Kind::Modify => key.or_else(|| check.only_typed()),
     };
+    if check.problems.len() == before {
+        check.modified(kind, request.as_ref());
+    }
     if kind == Kind::Query {
         check.query_keys(request.as_ref(), get.as_ref());
     }
@@ -107,47 +114,6 @@ impl FilterCheck<'_> {
         Kind::Add { get: get.is_some(), to: filter.cnt_fwd.to.value }
     }
 
-    /// Agreement (NetRPC Fig. 20): counts one vote for each key.
-    fn count(&mut self, key: Option<&ResolvedField>, gets: bool, threshold: u32) -> Kind {
-        let filter = self.filter;
-        let span = filter.cnt_fwd.key.span;
-        match key {
-            None => self.problem(
-                "CntFwd.key",
-                span,
-                format!("a count to {threshold} without addTo needs the field whose keys are counted"),
-                "name a map or an array of the request",
-            ),
-            Some(key) if key.shape.is_scalar() => {
-                let text = format!(
-                    "`{}` is {}; its keys cannot be counted",
-                    key.name,
-                    field::with_article(key.shape.proto_name())
-                );
-                self.problem("CntFwd.key", span, text, "name a map or an array of the request");
-            }
-            Some(_) => {}
-        }
-        if gets {
-            self.problem(
-                "get",
-                filter.get.span,
-                "a count returns no values",
-                "use \"nop\", and read in a separate method (threshold 0)",
-            );
-        }
-        if filter.clear.value != ClearOption::Nop {
-            self.problem(
-                "clear",
-                filter.clear.span,
-                "one call cannot both count and clear",
-                "use \"nop\", and clear in a separate method (threshold 0)",
-            );
-        }
-        self.check_no_modify("a count");
-        Kind::Count { threshold, to: filter.cnt_fwd.to.value }
-    }
-
     /// Clears keys, for example to release a lock (NetRPC Fig. 20).
     fn clear(&mut self, gets: bool) -> Kind {
         if gets {
@@ -167,7 +133,6 @@ impl FilterCheck<'_> {
             );
         }
         self.check_no_client_id();
-        self.check_no_modify("a clear");
         self.check_single_recipient("a clear");
         Kind::Clear
     }
@@ -175,13 +140,12 @@ impl FilterCheck<'_> {
     /// Query (NetRPC Fig. 17 and 23).
     fn query(&mut self) -> Kind {
         self.check_no_client_id();
-        self.check_no_modify("a query");
         self.check_single_recipient("a query");
         Kind::Query
     }
 
     /// Checks that the query's keys have the type of the reply's.
-    fn query_keys(&mut self, request: Option<&ResolvedField>, reply: Option<&ResolvedField>) {
+    pub(super) fn query_keys(&mut self, request: Option<&ResolvedField>, reply: Option<&ResolvedField>) {
         if let (Some(request), Some(reply)) = (request, reply)
             && request.shape.has_string_keys() != reply.shape.has_string_keys()
         {
@@ -249,7 +213,7 @@ impl FilterCheck<'_> {
         self.check_no_client_id();
     }
 
-    fn check_no_client_id(&mut self) {
+    pub(super) fn check_no_client_id(&mut self) {
         if self.filter.cnt_fwd.key.value == CountedKey::ClientId {
             self.problem(
                 "CntFwd.key",
@@ -260,18 +224,7 @@ impl FilterCheck<'_> {
         }
     }
 
-    fn check_no_modify(&mut self, kind: &str) {
-        if self.filter.modify.value != Modify::NOP {
-            self.problem(
-                "modify",
-                self.filter.modify.span,
-                format!("applies to the values of addTo, but {kind} adds nothing"),
-                "use \"nop\"",
-            );
-        }
-    }
-
-    fn check_single_recipient(&mut self, kind: &str) {
+    pub(super) fn check_single_recipient(&mut self, kind: &str) {
         if self.filter.cnt_fwd.to.value == ForwardTarget::All {
             self.problem(
                 "CntFwd.to",
@@ -310,6 +263,7 @@ impl FilterCheck<'_> {
             Kind::Count { threshold: 2.., .. } => return,
             Kind::Sum { .. } => "a sum is answered by the server",
             Kind::Query => "a query adds nothing",
+            Kind::Modify => "a modification adds nothing",
             Kind::Count { .. } => "a count to 1 is a lock",
             Kind::Clear => "a clear adds nothing",
         };
@@ -339,6 +293,7 @@ impl FilterCheck<'_> {
             Kind::Sum { .. } => "a sum waits for other callers",
             Kind::Count { .. } => "a count may wait for other callers",
             Kind::Clear => "a clear releases what frames took",
+            Kind::Modify => "a modification has only one path",
         };
         let text = format!("`direct` applies to keyed additions and queries, but {needs_frames}");
         self.problem("path", path.span, text, "use `automatic`");

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use pathcall_proto::manifest::{Ack, ClearPolicy, ForwardTarget, Kind, LaneFormat, MapPath, Modify, ReadMode, Shape};
+use pathcall_proto::manifest::{
+    Ack, ClearPolicy, FilterStreams, ForwardTarget, Kind, LaneFormat, MapPath, Modify, ReadMode, Shape,
+};
 
 use crate::diagnostic::{Location, SourceText};
 use crate::filter::NetFilter;
@@ -43,6 +45,8 @@ pub struct ResolvedMethod {
     pub topk: u32,
     /// What the answer to a query contains.
     pub read: ReadMode,
+    /// Streams of requests and replies.
+    pub streams: FilterStreams,
     /// Position of the filter.
     pub at: Location,
 }
@@ -84,6 +88,11 @@ impl ResolvedMethod {
             lanes: filter.lanes.value,
             topk: filter.topk.value,
             read: filter.read.value,
+            streams: match (named.method.is_client_streaming(), named.method.is_server_streaming()) {
+                (true, true) => FilterStreams::Both,
+                (true, false) => FilterStreams::Client,
+                (false, _) => FilterStreams::Unary,
+            },
             at: source.locate(filter.span.start),
         }
     }
@@ -105,7 +114,7 @@ impl ResolvedMethod {
     ///
     /// One line: path, application (with its length in bytes first), precision, kind with threshold, target, operator
     /// and operand, and the two fields as `1.2:FPArray` or `-`; then `ack server`, `clear shadow` or `clear lazy`,
-    /// `lanes` and `topk`, if set.
+    /// `lanes`, `topk` and `stream`, if set.
     #[must_use]
     pub fn canonical(&self) -> String {
         let kind = match self.kind {
@@ -114,6 +123,7 @@ impl ResolvedMethod {
             Kind::Query => "query 0".to_owned(),
             Kind::Count { threshold, .. } => format!("count {threshold}"),
             Kind::Clear => "clear 0".to_owned(),
+            Kind::Modify => "modify 0".to_owned(),
         };
         let to = match self.to {
             ForwardTarget::All => "all",
@@ -130,7 +140,7 @@ impl ResolvedMethod {
             )
         };
         format!(
-            "{} {}:{} {} {kind} {to} {} {} {} {}{}{}{}{}\n",
+            "{} {}:{} {} {kind} {to} {} {} {} {}{}{}{}{}{}\n",
             self.path,
             self.app.len(),
             self.app,
@@ -147,6 +157,11 @@ impl ResolvedMethod {
             },
             if self.shares_scales() { format!(" lanes {}", self.lanes.name()) } else { String::new() },
             if self.topk > 0 { format!(" topk {}", self.topk) } else { String::new() },
+            match self.streams {
+                FilterStreams::Unary => "",
+                FilterStreams::Client => " stream client",
+                FilterStreams::Both => " stream both",
+            },
         )
     }
 
@@ -170,6 +185,7 @@ impl ResolvedMethod {
         writeln!(out, "                lanes: LaneFormat::{:?},", self.lanes)?;
         writeln!(out, "                topk: {},", self.topk)?;
         writeln!(out, "                read: ReadMode::{:?},", self.read)?;
+        writeln!(out, "                streams: FilterStreams::{:?},", self.streams)?;
         writeln!(out, "            }},")
     }
 }
@@ -184,6 +200,7 @@ impl fmt::Display for ResolvedMethod {
             Kind::Query => f.write_str("query")?,
             Kind::Count { threshold, .. } => write!(f, "count to {threshold}")?,
             Kind::Clear => f.write_str("clear")?,
+            Kind::Modify => f.write_str("modify")?,
         }
         if let Some(field) = &self.request {
             write!(f, ", {} ({})", field.name, field.shape.proto_name())?;
@@ -224,7 +241,7 @@ fn kind(kind: Kind) -> String {
         Kind::Sum { threshold, clear } => {
             format!("Kind::Sum {{ threshold: {threshold}, clear: ClearPolicy::{clear:?} }}")
         }
-        Kind::Query | Kind::Clear => format!("Kind::{kind:?}"),
+        Kind::Query | Kind::Clear | Kind::Modify => format!("Kind::{kind:?}"),
     }
 }
 

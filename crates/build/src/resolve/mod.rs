@@ -2,7 +2,7 @@
 //! meaning.
 //!
 //! Modules in order of use: `choose` selects the object in the filter file, `field` resolves references to fields,
-//! `kind` determines one of five meanings of the primitives (`lanes` the size of a sum's values), `method` holds the result and writes its texts, and `app`
+//! `kind` determines one of six meanings of the primitives, with `sum` and `count` (`lanes` the size of a sum's values), `method` holds the result and writes its texts, and `app`
 //! compares the methods of an application.
 
 use std::collections::BTreeMap;
@@ -17,6 +17,7 @@ use crate::placed::{self, PlacedMethod};
 
 mod app;
 mod choose;
+mod count;
 mod field;
 mod kind;
 mod lanes;

@@ -21,6 +21,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 lanes: LaneFormat::Int32,
                 topk: 0,
                 read: ReadMode::Linearizable,
+                streams: FilterStreams::Unary,
             },
         ],
         delegated: &[
@@ -56,6 +57,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 lanes: LaneFormat::Int32,
                 topk: 0,
                 read: ReadMode::Linearizable,
+                streams: FilterStreams::Unary,
             },
             Method {
                 path: "/lock.Lock/Release",
@@ -73,6 +75,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 lanes: LaneFormat::Int32,
                 topk: 0,
                 read: ReadMode::Linearizable,
+                streams: FilterStreams::Unary,
             },
         ],
         delegated: &[

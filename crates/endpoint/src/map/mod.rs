@@ -89,10 +89,10 @@ pub enum Output {
     Sums(Lanes),
     /// [`Operation::Read`], and [`Operation::Add`] with `get`: one value per pair, in the call's order.
     Values(Vec<i64>),
-    /// [`Operation::Count`]: whether `CntFwd` forwards the message of this call.
+    /// [`Operation::Count`]: the keys for which `CntFwd` forwards the message of this call.
     Counted {
-        /// True for all callers if the target is `All`.
-        forwarded: bool,
+        /// One value per key, in the call's order. True for all callers that wait for the decision.
+        forwarded: Vec<bool>,
     },
     /// [`Operation::Count`] with threshold 1: the caller holds the locks.
     Locked {

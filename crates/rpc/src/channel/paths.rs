@@ -111,6 +111,8 @@ impl PathChoice {
         let path = match method.kind {
             Kind::Query if reads && by_element && method.request.is_some() && len <= READ_BYTES_MAX => CallPath::Frames,
             Kind::Query => CallPath::Direct,
+            // The layer modifies the values; the channel does so if the message is too long.
+            Kind::Modify if len <= DIRECT_BYTES_MAX => CallPath::Direct,
             Kind::Add { .. } if !has_id && len <= DIRECT_BYTES_MAX => match pinned {
                 MapPath::Automatic => return None,
                 MapPath::Direct => CallPath::Direct,

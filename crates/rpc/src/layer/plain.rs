@@ -11,15 +11,15 @@
 //! not renew a lease, so it cannot hold a lock.
 
 use http::request::Parts;
-use pathcall_endpoint::map::{CallError, Key, Lanes, Modify, Operation};
-use pathcall_proto::manifest::{ForwardTarget, Kind, Method, OpType};
+use pathcall_endpoint::map::{Key, Operation};
+use pathcall_proto::manifest::{ForwardTarget, Kind, Method};
 use tonic::Status;
 
 use super::Inner;
 use crate::application::Application;
 use crate::key_numbers;
 use crate::message::typed::TypedValues;
-use crate::request::{MapAnswer, MapWork};
+use crate::request::{MapAnswer, MapWork, modified};
 use crate::status;
 
 /// RPC whose access rules decide about a caller with a certificate: those of callers that join.
@@ -65,8 +65,9 @@ impl Inner {
         let Some(mut operation) = work.operation.take() else { return Ok(work.answer(method, None)) };
         match &mut operation {
             Operation::Sum { lanes, modify, .. } => {
-                let sums = own_sums(lanes, *modify).map_err(|error| status::of_call(method, &error))?;
-                return Ok(MapAnswer::of(TypedValues::Lanes(sums)));
+                // Sums over one caller are its own values.
+                let sums = modified(&TypedValues::Lanes(std::mem::take(lanes)), *modify);
+                return Ok(MapAnswer::of(sums.map_err(|error| status::of_call(method, &error))?));
             }
             Operation::Add { pairs, .. } => owned.key_numbers.shorten(method.app, keys_of(pairs))?,
             Operation::Count { keys, .. } | Operation::Clear { keys, .. } | Operation::Read { keys, .. } => {
@@ -82,18 +83,6 @@ impl Inner {
 /// Keys of pairs, to change them.
 pub(super) fn keys_of(pairs: &mut [(Key, i64)]) -> impl Iterator<Item = &mut Key> {
     pairs.iter_mut().map(|(key, _)| key)
-}
-
-/// Sums over one caller: its own values after `Stream.modify`.
-fn own_sums(lanes: &Lanes, modify: Modify) -> Result<Lanes, CallError> {
-    if modify.op == OpType::Nop {
-        return Ok(lanes.clone());
-    }
-    let modified = |(position, value): (usize, i64)| match i32::try_from(value) {
-        Ok(value) => Ok(i64::from(modify.op.apply(value, modify.para))),
-        Err(_) => Err(CallError::Range { value, position, bits: 32 }),
-    };
-    lanes.iter().enumerate().map(modified).collect()
 }
 
 #[cfg(test)]
@@ -139,14 +128,5 @@ mod tests {
             Some(method.path)
         });
         assert_eq!(refused.collect::<Vec<_>>(), ["/a/Lock", "/a/Release", "/a/Sum"]);
-    }
-
-    #[test]
-    fn sum_of_one_caller_is_its_modified_values() {
-        let lanes = Lanes::from(vec![-5, 9, i64::MAX]);
-        assert_eq!(own_sums(&lanes, Modify::NOP), Ok(lanes.clone()));
-        let max = Modify { op: OpType::Max, para: 3 };
-        assert_eq!(own_sums(&Lanes::from(vec![-5, 9]), max), Ok(Lanes::from(vec![3, 9])));
-        assert_eq!(own_sums(&lanes, max), Err(CallError::Range { value: i64::MAX, position: 2, bits: 32 }));
     }
 }

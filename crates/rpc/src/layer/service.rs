@@ -223,7 +223,7 @@ impl Inner {
                 SumPlace::of(headers).map(FilteredRequest::Sum).ok_or_else(what)
             }
             _ if handler => Ok(FilteredRequest::Handler),
-            Kind::Query | Kind::Add { .. } if direct => Ok(FilteredRequest::Direct),
+            Kind::Query | Kind::Modify | Kind::Add { .. } if direct => Ok(FilteredRequest::Direct),
             Kind::Clear if direct && method.request.is_none() => Ok(FilteredRequest::Keys),
             _ => plain::check(method, &owned.application).map(|()| FilteredRequest::Plain),
         }
@@ -276,6 +276,7 @@ impl Inner {
                 let pairs = self.read(method, request.typed.map(TypedValues::into_keys)).await?;
                 MapAnswer::of(TypedValues::Pairs(pairs))
             }
+            Kind::Modify => MapAnswer::EMPTY,
             _ => self.count_or_clear(method, request.typed).await?,
         };
         // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.

@@ -154,5 +154,6 @@ fn permissions_of(method: &Method) -> Permissions {
         Kind::Count { .. } => Permissions::COUNT,
         Kind::Clear => Permissions::CLEAR,
         Kind::Query => Permissions::GET,
+        Kind::Modify => Permissions::NONE,
     }
 }

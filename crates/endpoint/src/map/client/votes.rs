@@ -159,7 +159,11 @@ impl VoteCalls {
                         call.wait_for_decision(i, None, rows);
                     }
                     PairStatus::Full => call.error = Some(CallError::KeysFull),
-                    _ => call.won |= call.op.is_deciding(answer.value),
+                    _ if call.op.is_deciding(answer.value) => {
+                        let i = if mutant::on(Mutant::WonForFirstKey) { 0 } else { i };
+                        call.won[i as usize] = true;
+                    }
+                    _ => {}
                 }
                 let by_element = answer.status == PairStatus::Mapped;
                 let lanes = if by_element { &mut stats.lanes_element } else { &mut stats.lanes_software };

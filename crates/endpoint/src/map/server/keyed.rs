@@ -319,7 +319,7 @@ impl KeyedStore {
                 id.filter(|_| key.lock.is_some()).into_iter().for_each(|id| self.lock_queues.mark_changed(id));
             }
         } else if request.flags & MapFlags::ADD != 0 && request.new {
-            let modified = atomic_add::modified(value, Modify { op: request.op, para: request.para });
+            let modified = Modify { op: request.op, para: request.para }.apply(value);
             self.evictions.note_use(key, value);
             self.changed.note(key.id);
             if !modified.is_some_and(|value| key.add(value)) {

@@ -395,10 +395,10 @@ impl<'a> Application<'a> {
             }
             (StepWork::Call(Operation::Read { .. }), _) => Err(unexpected("values")),
             (StepWork::Call(Operation::Count { keys, threshold, to, .. }), Output::Counted { forwarded }) => {
-                if *to != ForwardTarget::Server && !forwarded {
-                    return Err(unexpected("forwarded"));
+                if forwarded.len() != keys.len() || *to != ForwardTarget::Server && forwarded.contains(&false) {
+                    return Err(unexpected("a value for each key, forwarded"));
                 }
-                self.votes.counted(node, id, keys, (*threshold, *forwarded))
+                self.votes.counted(node, id, (keys, forwarded), *threshold)
             }
             (StepWork::Call(Operation::Count { .. }), _) => Err(unexpected("a count")),
             (StepWork::Lock { .. }, Output::Done) if release => Ok(()),

@@ -222,7 +222,7 @@ fn one_message_is_forwarded_at_threshold() {
     let to = ForwardTarget::Server;
     let count = || Step::call(Operation::Count { keys: vec![Key::from("k")], threshold: 2, to, ack: Ack::Element });
     let scenario = scenario(purpose, vec![vec![count()], vec![count()]]);
-    let told = |node, forwarded| (node, finished(0, Output::Counted { forwarded }));
+    let told = |node, forwarded| (node, finished(0, Output::Counted { forwarded: vec![forwarded] }));
     let early = MapViolation::CountedEarly { node: ONE, key: Key::from("k"), counted: 1, threshold: 2 };
     assert_eq!(check_reports(&scenario, &[(ONE, started(0)), told(ONE, true)]), Err(early));
     for (first, second) in [(true, false), (false, true), (true, true), (false, false)] {

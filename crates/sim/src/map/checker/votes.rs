@@ -64,16 +64,16 @@ impl Votes {
         }
     }
 
-    /// Records the end of a vote. `forwarded`: this vote reached the threshold.
+    /// Records the end of votes for these keys. `forwarded`: which of them reached the threshold.
     pub(super) fn counted(
         &mut self,
         node: MapNodeId,
         id: CallId,
-        keys: &[Key],
-        (threshold, forwarded): (u32, bool),
+        (keys, forwarded): (&[Key], &[bool]),
+        threshold: u32,
     ) -> Result<(), MapViolation> {
         self.now += 1;
-        for key in keys {
+        for (key, &forwarded) in keys.iter().zip(forwarded) {
             let Some(ballot) = self.ballots.get_mut(key) else { continue };
             let Some(span) = ballot.votes.get_mut(&(node, id)) else { continue };
             (span.to, span.won) = (Some(self.now), forwarded);

@@ -12,8 +12,7 @@ use crate::random::{Chance, Random};
 pub(super) fn steps(random: &mut Random, callers: usize, threshold: u32, to: ForwardTarget) -> Vec<Vec<Step>> {
     let ballots = random.range(1..=15) as usize;
     let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(5), Duration::from_millis(60)]);
-    // The result of a call does not show which of several keys was forwarded to the server.
-    let per_call = if to == ForwardTarget::Server { 1 } else { random.pick(&[1, 1, 3, 100]) };
+    let per_call = random.pick(&[1, 1, 3, 100]);
     let mut set = keys::draw(random, ballots * per_call);
     if random.percent(10) {
         // Keys so long that no register holds them.

@@ -97,7 +97,8 @@ pub(super) struct KeyedCall {
     pub(super) tries: u32,
     /// Number of reads of registers whose base was not that of the open generation.
     pub(super) misses: u32,
-    forwarded: bool,
+    /// Of a count: for each pair, whether `CntFwd` forwards the message.
+    forwarded: Vec<bool>,
     pub(super) detached: bool,
     pub(super) error: Option<CallError>,
     /// Acknowledgement that the call waits for.
@@ -134,6 +135,10 @@ impl KeyedCall {
             }
             Operation::Sum { .. } => unreachable!("sums have no keys"),
         };
+        let forwarded = match op {
+            KeyedOp::Count { to, .. } => vec![to != ForwardTarget::Server; keys.len()],
+            _ => Vec::new(),
+        };
         Self {
             op,
             modify,
@@ -154,7 +159,7 @@ impl KeyedCall {
             denied_grant: None,
             tries: 0,
             misses: 0,
-            forwarded: matches!(op, KeyedOp::Count { to: ForwardTarget::All | ForwardTarget::Src, .. }),
+            forwarded,
             detached: false,
             error: None,
             ack: acked_by,
@@ -359,7 +364,7 @@ impl KeyedCall {
             PairStatus::Whole | PairStatus::Logical | PairStatus::Mapped | PairStatus::Held | PairStatus::Queued => {
                 match self.op {
                     KeyedOp::Count { threshold, to: ForwardTarget::Server } if answer.value == i64::from(threshold) => {
-                        self.forwarded = true;
+                        self.forwarded[position] = true;
                     }
                     _ => {}
                 }
@@ -370,7 +375,7 @@ impl KeyedCall {
     pub(super) fn output(&self) -> Output {
         match self.op {
             KeyedOp::Add { get: true } | KeyedOp::Read(_) => Output::Values(self.results.clone()),
-            KeyedOp::Count { .. } => Output::Counted { forwarded: self.forwarded },
+            KeyedOp::Count { .. } => Output::Counted { forwarded: self.forwarded.clone() },
             _ => Output::Done,
         }
     }

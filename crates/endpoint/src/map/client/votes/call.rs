@@ -47,8 +47,8 @@ pub(super) struct VoteCall {
     /// Number of pauses since the last progress of a key.
     pub(super) pauses: u32,
     pub(super) timer: Option<Instant>,
-    /// Whether a vote of this call decided its ballot.
-    pub(super) won: bool,
+    /// For each key, whether the vote of this call decided its ballot.
+    pub(super) won: Vec<bool>,
     pub(super) detached: bool,
     pub(super) error: Option<CallError>,
 }
@@ -100,7 +100,7 @@ impl VoteCall {
 
     pub(super) fn with_values(op: VoteOp, keys: Vec<Key>, values: Vec<i64>) -> Self {
         Self {
-            won: op.waits(),
+            won: vec![op.waits(); keys.len()],
             op,
             keys,
             values,
@@ -119,7 +119,7 @@ impl VoteCall {
 
     pub(super) fn output(&self) -> Output {
         match self.op {
-            VoteOp::Count { .. } => Output::Counted { forwarded: self.won },
+            VoteOp::Count { .. } => Output::Counted { forwarded: self.won.clone() },
             VoteOp::Clear | VoteOp::Claim { .. } => Output::Done,
         }
     }

@@ -1,6 +1,5 @@
 //! Atomic addition: all pairs of a call are applied, or none.
 
-use pathcall_wire::OpType;
 use pathcall_wire::pairs::MAX_KEY;
 
 use super::super::super::{CallError, Key, Modify};
@@ -19,7 +18,7 @@ impl KeyedStore {
             if key.as_bytes().len() > MAX_KEY {
                 return Err(CallError::KeyLength { len: key.as_bytes().len() - 1, position });
             }
-            let added = modified(*value, modify).ok_or(CallError::Range { value: *value, position, bits: 32 })?;
+            let added = modify.apply(*value).ok_or(CallError::Range { value: *value, position, bits: 32 })?;
             let state = self.table.find_or_insert(key.as_bytes()).ok_or(CallError::KeysFull)?;
             state.base.checked_add(added).ok_or(CallError::Overflow { position })?;
             values.push((state.id, added));
@@ -35,14 +34,5 @@ impl KeyedStore {
             }
         }
         Ok(bases)
-    }
-}
-
-/// Value to add after `Stream.modify`; `None` if it does not fit the 32 bits of operators.
-pub(super) fn modified(value: i64, modify: Modify) -> Option<i64> {
-    match (modify.op, i32::try_from(value)) {
-        (OpType::Nop, _) => Some(value),
-        (op, Ok(value)) => Some(i64::from(op.apply(value, modify.para))),
-        (_, Err(_)) => None,
     }
 }
