@@ -84,15 +84,15 @@ fn ambiguous_filters_of_a_file_are_reported() {
 }
 
 #[test]
-fn streaming_method_is_reported() {
+fn stream_of_replies_to_one_request_is_reported() {
     let proto = format!(
-        "{HEAD}service S {{\nrpc A(stream Ask) returns (Answer) {{ option (pathcall.filter) = \"f.nf\"; }}\n}}\n"
+        "{HEAD}service S {{\nrpc A(Ask) returns (stream Answer) {{ option (pathcall.filter) = \"f.nf\"; }}\n}}\n"
     );
     let printed = check_files(&[("app.proto", &proto), ("f.nf", ADD)]).expect_err("streams");
     assert_eq!(
         printed,
         [
-            "app.proto:9:38: error: /app.S/A is streaming, but a filter needs a unary method\n  hint: remove the filter or the `stream`"
+            "app.proto:9:38: error: /app.S/A has a stream of replies, but a filter has one result for a request\n  hint: remove the filter or the `stream` of replies, or let the requests be a stream, too"
         ]
     );
 }

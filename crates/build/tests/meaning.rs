@@ -3,7 +3,7 @@
 use crate::common::check_files;
 use pathcall_build::ResolvedMethod;
 use pathcall_build::resolve::ResolvedField;
-use pathcall_proto::manifest::{ClearPolicy, ForwardTarget, Kind, Modify, OpType, Shape};
+use pathcall_proto::manifest::{ClearPolicy, FilterStreams, ForwardTarget, Kind, Modify, OpType, Shape};
 
 const MESSAGES: &str = r#"syntax = "proto3";
 package app.v1;
@@ -99,6 +99,17 @@ fn counts_get_counters_and_modify_works_alone() {
     assert_eq!(count.reply.map(|field| field.name), Some("Two.right".to_owned()));
     let modify = method("Bare", "Empty", r#""modify": {"op": "MIN", "para": 9}, "CntFwd": {"to": "SERVER"}"#);
     assert_eq!((modify.kind, modify.request.map(|field| field.name)), (Kind::Modify, Some("Bare.kvs".to_owned())));
+}
+
+#[test]
+fn streams_are_part_of_digest() {
+    let fields = "\"addTo\": \"Bare.kvs\"";
+    let [unary, client, both] =
+        [("Bare", "Bare"), ("stream Bare", "Bare"), ("stream Bare", "stream Bare")].map(|(a, b)| method(a, b, fields));
+    let streams = [unary.streams, client.streams, both.streams];
+    assert_eq!(streams, [FilterStreams::Unary, FilterStreams::Client, FilterStreams::Both]);
+    assert!(both.canonical().ends_with(" stream both\n"), "{}", both.canonical());
+    assert!(unary.digest != client.digest && client.digest != both.digest);
 }
 
 #[test]

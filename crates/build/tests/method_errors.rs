@@ -51,7 +51,7 @@ pub(crate) fn says(fields: &str, expected: &str) {
 }
 
 /// Further fields begin on line 3.
-const SUM: &str = r#""get": "Answer.tensor", "addTo": "Ask.tensor", "clear": "copy",
+pub(crate) const SUM: &str = r#""get": "Answer.tensor", "addTo": "Ask.tensor", "clear": "copy",
 "CntFwd": {"to": "ALL", "threshold": 2, "key": "ClientID"}"#;
 
 #[track_caller]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use pathcall_proto::manifest::{
-    Ack, ClearPolicy, Cloned, Delegated, ForwardTarget, Kind, Manifest, MapPath, Method, Placed,
+    Ack, ClearPolicy, Cloned, Delegated, FilterStreams, ForwardTarget, Kind, Manifest, MapPath, Method, Placed,
 };
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES, MAX_WORKERS};
 
@@ -158,6 +158,12 @@ impl Catalogue {
     /// Method with this path, if it has a filter.
     pub(crate) fn method(&self, path: &str) -> Option<&'static Method> {
         self.manifests.iter().find_map(|manifest| manifest.method(path))
+    }
+
+    /// Paths of the methods with a filter that have streams.
+    pub(crate) fn streamed(&self) -> impl Iterator<Item = &'static str> {
+        let methods = self.manifests.iter().flat_map(|manifest| manifest.methods);
+        methods.filter(|method| method.streams != FilterStreams::Unary).map(|method| method.path)
     }
 
     /// Methods of an application.

@@ -30,14 +30,19 @@ pub(crate) fn handler_request(
     mut parts: http::request::Parts,
     message: &[u8],
 ) -> Result<http::Request<Body>, Status> {
-    // The reply gets a typed field, so it must be uncompressed.
-    parts.headers.remove(GRPC_ACCEPT_ENCODING);
-    parts.headers.remove(GRPC_ENCODING);
-    parts.headers.remove(header::CONTENT_LENGTH);
+    clean_handler_headers(&mut parts.headers);
     let mut body = frame::begin();
     body.extend_from_slice(message);
     let body = frame::close(body).map_err(|error| status::of_frame(method, error))?;
     Ok(http::Request::from_parts(parts, Body::new(Full::new(body))))
+}
+
+/// Removes metadata that is not true of the messages between this crate and the handler.
+pub(crate) fn clean_handler_headers(headers: &mut HeaderMap) {
+    // The reply gets a typed field, so it must be uncompressed.
+    headers.remove(GRPC_ACCEPT_ENCODING);
+    headers.remove(GRPC_ENCODING);
+    headers.remove(header::CONTENT_LENGTH);
 }
 
 /// Builds the reply from the handler's outcome, if it ran, and the answer of the map. The response of a handler that
@@ -52,20 +57,7 @@ pub(crate) fn reply(
         Some(HandlerOutcome::Done { headers, message, trailers }) => (headers, message, trailers),
         Some(HandlerOutcome::Failed(response)) => return Ok(response),
     };
-    let mut body = frame::begin();
-    match &method.reply {
-        None => body.extend_from_slice(&message),
-        Some(field) => {
-            // The typed field of the handler's reply is replaced by the map's answer.
-            let unreadable = |error: Malformed| {
-                Status::internal(format!("{}: cannot read the handler's reply: {error}", method.path))
-            };
-            split::<Malformed>(&message, field.path, &mut body, &mut |_| Ok(())).map_err(unreadable)?;
-            reply::append(&mut body, field.path, field.shape, method.precision, &answer.values)
-                .map_err(|error| status::of_reply(field.name, &error))?;
-        }
-    }
-    let body = frame::close(body).map_err(|error| status::of_frame(method, error))?;
+    let body = reply_frame(method, &message, answer)?;
     if let Some(forwarded) = answer.forwarded {
         head.insert(headers::FORWARDED, HeaderValue::from_static(if forwarded { "true" } else { "false" }));
     }
@@ -76,6 +68,31 @@ pub(crate) fn reply(
         head.extend(headers::encode_tokens(tokens).map(|tokens| (headers::FENCING_TOKEN, tokens)));
     }
     Ok(response_of(head, body, trailers))
+}
+
+/// Frame of a reply: the handler's message, and the answer of the map in its typed field.
+pub(crate) fn reply_frame(method: &Method, message: &[u8], answer: &MapAnswer) -> Result<Bytes, Status> {
+    let mut body = frame::begin();
+    match &method.reply {
+        None => body.extend_from_slice(message),
+        Some(field) => {
+            // The typed field of the handler's reply is replaced by the map's answer.
+            let unreadable = |error: Malformed| {
+                Status::internal(format!("{}: cannot read the handler's reply: {error}", method.path))
+            };
+            split::<Malformed>(message, field.path, &mut body, &mut |_| Ok(())).map_err(unreadable)?;
+            reply::append(&mut body, field.path, field.shape, method.precision, &answer.values)
+                .map_err(|error| status::of_reply(field.name, &error))?;
+        }
+    }
+    frame::close(body).map_err(|error| status::of_frame(method, error))
+}
+
+/// Response with this body, which also has the trailers.
+pub(crate) fn streamed_response(body: Body) -> http::Response<Body> {
+    let mut response = http::Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
 }
 
 /// Reply of a handler, as it is.
@@ -154,7 +171,7 @@ async fn read_response(method: &Method, response: http::Response<Body>, max: usi
 }
 
 /// An OK status is a trailer: in the headers it would mean that no message follows.
-fn ok_trailers() -> HeaderMap {
+pub(crate) fn ok_trailers() -> HeaderMap {
     HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))])
 }
 

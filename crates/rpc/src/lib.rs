@@ -37,6 +37,7 @@ mod metrics;
 mod process_timeout;
 mod request;
 mod status;
+mod streams;
 mod token_key;
 
 pub use application::FilterConflict;

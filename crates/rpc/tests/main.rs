@@ -24,6 +24,7 @@ mod direct_calls;
 mod dropped_callers;
 mod element_reads;
 mod existing;
+mod filter_streams;
 mod filters;
 mod handled_sums;
 mod idempotent_calls;

@@ -13,6 +13,8 @@ pub mod application;
 pub mod certificates;
 #[cfg(feature = "services")]
 pub mod element;
+#[cfg(feature = "services")]
+mod filter_service;
 pub mod loopback;
 #[cfg(feature = "services")]
 pub mod photo_callers;

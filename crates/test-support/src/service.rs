@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::HANG;
-use crate::stubs::filters::filters_server::{Filters, FiltersServer};
-use crate::stubs::filters::{Ballots, Decided, Reading, Seen};
+use crate::stubs::filters::filters_server::FiltersServer;
+use crate::stubs::filters::streams_server::StreamsServer;
 use crate::stubs::locks_server::{Locks, LocksServer};
 use crate::stubs::rounds::rounds_server::{Rounds, RoundsServer};
 use crate::stubs::rounds::{Part, StepReply, StepRequest, Total};
@@ -47,7 +47,7 @@ impl HandlerEvents {
     }
 
     /// Returns at once, unless `text` is a command.
-    async fn handle(self: &Arc<Self>, text: &str) {
+    pub(crate) async fn handle(self: &Arc<Self>, text: &str) {
         self.calls.fetch_add(1, Ordering::SeqCst);
         if text == FOR_EVER {
             let _guard = DropGuard(Arc::clone(self));
@@ -199,20 +199,6 @@ impl Rounds for TestHandlers {
     }
 }
 
-#[tonic::async_trait]
-impl Filters for TestHandlers {
-    async fn clamp(&self, request: Request<Reading>) -> Result<Response<Seen>, Status> {
-        let Reading { values, text } = request.into_inner();
-        self.0.handle(&text).await;
-        Ok(Response::new(Seen { values: values.unwrap_or_default().data, text }))
-    }
-
-    async fn tally(&self, _: Request<Ballots>) -> Result<Response<Decided>, Status> {
-        self.0.handle("").await;
-        Ok(Response::new(Decided::default()))
-    }
-}
-
 /// Running server.
 pub struct TestServer {
     pub address: SocketAddr,
@@ -245,7 +231,8 @@ impl TestServer {
             .add_service(WordsServer::new(handlers.clone()))
             .add_service(LocksServer::new(handlers.clone()))
             .add_service(RoundsServer::new(handlers.clone()))
-            .add_service(FiltersServer::new(handlers))
+            .add_service(FiltersServer::new(handlers.clone()))
+            .add_service(StreamsServer::new(handlers))
             .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async move {
                 let _ = stopped.await;
                 closing.close();

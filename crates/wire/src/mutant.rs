@@ -7,6 +7,7 @@
 macro_rules! mutants {
     (
         map { $( $(#[$doc:meta])* $name:ident, )* }
+        filters { $( $(#[$filters_doc:meta])* $filters:ident, )* }
         delegate { $( $(#[$delegate_doc:meta])* $delegate:ident, )* }
         clone { $( $(#[$clone_doc:meta])* $clone:ident, )* }
         clone_hosts { $( $(#[$hosts_doc:meta])* $hosts:ident, )* }
@@ -20,6 +21,7 @@ macro_rules! mutants {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Mutant {
             $( $(#[$doc])* $name, )*
+            $( $(#[$filters_doc])* $filters, )*
             $( $(#[$delegate_doc])* $delegate, )*
             $( $(#[$clone_doc])* $clone, )*
             $( $(#[$hosts_doc])* $hosts, )*
@@ -33,6 +35,8 @@ macro_rules! mutants {
         impl Mutant {
             /// Mutants of *map*.
             pub const MAP: &'static [Self] = &[ $( Self::$name, )* ];
+            /// Mutants of *map* outside the simulator, in streams of calls; tests of streams find them.
+            pub const FILTERS: &'static [Self] = &[ $( Self::$filters, )* ];
             /// Mutants of *delegate*.
             pub const DELEGATE: &'static [Self] = &[ $( Self::$delegate, )* ];
             /// Mutants of *clone* in the element.
@@ -273,6 +277,14 @@ mutants! {
         FeedbackDropped,
         /// An endpoint without flow slots resets the first slot, which belongs to another endpoint.
         SlotlessEndpointResets,
+    }
+    filters {
+        /// Operations of a stream begin in any order.
+        FilterStreamOvertakes,
+        /// Replies of a stream that need no handler overtake those that do.
+        FilterStreamUnordered,
+        /// The handler gets messages of a stream that `CntFwd` drops.
+        FilterStreamForwarded,
     }
     delegate {
         /// The server executes each copy of a request.

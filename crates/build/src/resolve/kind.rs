@@ -74,6 +74,7 @@ pub(super) fn method(
     check.path(kind);
     check.read(kind);
     check.lanes(kind, request.as_ref());
+    check.streams(kind);
     if problems[before..].iter().any(|problem| problem.severity == crate::diagnostic::Severity::Error) {
         return None;
     }
@@ -83,7 +84,7 @@ pub(super) fn method(
 pub(super) struct FilterCheck<'a> {
     source: &'a SourceText,
     pub(super) filter: &'a NetFilter,
-    named: &'a FilterMethod,
+    pub(super) named: &'a FilterMethod,
     problems: &'a mut Vec<BuildDiagnostic>,
 }
 
@@ -329,3 +330,6 @@ fn keys(shape: Shape) -> &'static str {
 fn values(shape: Shape) -> &'static str {
     if shape.is_float() { "floating-point numbers" } else { "integers" }
 }
+
+#[cfg(test)]
+mod combinations;

@@ -2,7 +2,7 @@
 //! meaning.
 //!
 //! Modules in order of use: `choose` selects the object in the filter file, `field` resolves references to fields,
-//! `kind` determines one of six meanings of the primitives, with `sum` and `count` (`lanes` the size of a sum's values), `method` holds the result and writes its texts, and `app`
+//! `kind` determines one of six meanings of the primitives, with `sum` and `count` (`lanes` the size of a sum's values), `streams` what has no meaning in streams, `method` holds the result and writes its texts, and `app`
 //! compares the methods of an application.
 
 use std::collections::BTreeMap;
@@ -22,6 +22,7 @@ mod field;
 mod kind;
 mod lanes;
 mod method;
+mod streams;
 mod sum;
 
 pub use method::{ResolvedField, ResolvedMethod};
@@ -75,9 +76,10 @@ fn file_and_index(named: &FilterMethod, problems: &mut Vec<BuildDiagnostic>) -> 
         );
         return None;
     }
-    if named.method.is_client_streaming() || named.method.is_server_streaming() {
-        let message = format!("{} is streaming, but a filter needs a unary method", path(named));
-        problems.push(BuildDiagnostic::error(named.at.clone(), message).hint("remove the filter or the `stream`"));
+    if named.method.is_server_streaming() && !named.method.is_client_streaming() {
+        let message = format!("{} has a stream of replies, but a filter has one result for a request", path(named));
+        let hint = "remove the filter or the `stream` of replies, or let the requests be a stream, too";
+        problems.push(BuildDiagnostic::error(named.at.clone(), message).hint(hint));
         return None;
     }
     let (file, index) = match named.filter.rsplit_once('#') {

@@ -68,7 +68,7 @@ impl Inner {
         let began = Instant::now();
         let typed = match request.typed {
             Some(typed) => typed,
-            None => TypedValues::Pairs(Box::pin(self.all_keys(method, &session, &parts, deadline)).await?),
+            None => TypedValues::Pairs(Box::pin(self.all_keys(method, &session, &parts.headers, deadline)).await?),
         };
         let named = match method.kind {
             Kind::Clear => headers::decode_tokens(&parts.headers, typed.len())?,
@@ -197,14 +197,17 @@ impl Inner {
     }
 
     /// Reads all keys of the map, for a method that clears it and has no field for keys.
-    async fn all_keys(
+    pub(super) async fn all_keys(
         &self,
         method: &Method,
         session: &MapSession,
-        parts: &http::request::Parts,
+        headers: &HeaderMap,
         deadline: Deadline,
     ) -> Result<Vec<(Key, i64)>, Status> {
-        let mut parts = parts.clone();
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        (parts.method, parts.version) = (http::Method::POST, http::Version::HTTP_2);
+        parts.uri = http::Uri::from_static(method.path);
+        parts.headers = headers.clone();
         mark(&mut parts.headers, headers::DIRECT, session, deadline);
         let request = assemble::handler_request(method, parts, &[])?;
         let message = assemble::message_of(method, self.transport.call(request).await?).await?;
@@ -215,7 +218,7 @@ impl Inner {
 }
 
 /// Adds the headers that identify call, session and deadline to the server's layer.
-fn mark(headers: &mut HeaderMap, name: HeaderName, session: &MapSession, deadline: Deadline) {
+pub(super) fn mark(headers: &mut HeaderMap, name: HeaderName, session: &MapSession, deadline: Deadline) {
     headers.insert(name, HeaderValue::from_static("1"));
     session.prove(headers);
     deadline.write_to(headers);
@@ -223,7 +226,7 @@ fn mark(headers: &mut HeaderMap, name: HeaderName, session: &MapSession, deadlin
 
 impl ChannelApplication {
     /// Replaces the operation's long keys by the numbers that the server assigns.
-    async fn shorten(
+    pub(super) async fn shorten(
         &self,
         method: &Method,
         session: &MapSession,

@@ -12,7 +12,7 @@
 //!
 //! `builder` opens a channel; `dial` has the connection options and `transport` the gRPC connection; `call` makes calls
 //! with a filter, in the `session` of their application; `idempotent_call` makes calls with ids, recorded in a
-//! `journal`; `delegated` makes delegated calls, `cloned` those of a `pool`, `cloned_stream` its streams; `stats` has the counters.
+//! `journal`; `streamed` makes streamed calls with a filter; `delegated` makes delegated calls, `cloned` those of a `pool`, `cloned_stream` its streams; `stats` has the counters.
 
 pub mod builder;
 mod call;
@@ -27,6 +27,7 @@ mod paths;
 mod pool;
 mod session;
 pub mod stats;
+mod streamed;
 mod transport;
 
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use pathcall_endpoint::clone::{Balance, CloneOptions, Hedge, HedgeAfter};
-use pathcall_proto::manifest::Manifest;
+use pathcall_proto::manifest::{FilterStreams, Manifest};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::Endpoint;
@@ -198,7 +199,12 @@ impl tower::Service<http::Request<Body>> for Channel {
         let inner = Arc::clone(&self.inner);
         let (deadline, path) = (Deadline::of(request.headers()), request.uri().path());
         if let Some(method) = inner.catalogue.method(path) {
-            deadline.bound(inner.filtered(method, request, deadline))
+            match method.streams {
+                FilterStreams::Unary => deadline.bound(inner.filtered(method, request, deadline)),
+                FilterStreams::Client | FilterStreams::Both => {
+                    deadline.bound(inner.streamed(method, request, deadline))
+                }
+            }
         } else if let Some(method) = inner.catalogue.delegated(path) {
             deadline.bound(inner.delegated(method, request, deadline))
         } else if let Some(method) = inner.catalogue.cloned(path).filter(|method| method.streaming) {

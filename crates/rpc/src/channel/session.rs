@@ -60,7 +60,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct ChannelApplication {
     pub(super) application: Application,
-    options: ChannelOptions,
+    pub(super) options: ChannelOptions,
     current: Mutex<Option<Arc<MapSession>>>,
     /// Held during a join: other calls wait. Contains time and status of the last failure.
     joining: tokio::sync::Mutex<Option<(Instant, Status)>>,

@@ -5,6 +5,9 @@
 //!      ─► layers ─► interceptor ─┬─ refuses: its status is the answer
 //!                                └─ admits ─► reading the message fails with a mark: admitted, and no handler has run
 //! ```
+//!
+//! A handler of a stream runs before the first message is read. So the request of a streamed method has an encoding that
+//! no service knows: the mark. tonic refuses it behind the interceptors, and names it in the status.
 
 use std::fmt;
 use std::pin::Pin;
@@ -34,6 +37,8 @@ pub(crate) struct Admission {
     ask: Arc<dyn Fn(http::Request<Body>) -> AdmissionFuture + Send + Sync>,
     /// Details of the status with which reading the message fails; random, so that no service returns them.
     mark: [u8; 16],
+    /// Paths of streamed methods with a filter.
+    streamed: Arc<[&'static str]>,
 }
 
 /// Metadata of a caller, and extensions of its connection.
@@ -86,7 +91,12 @@ impl Admission {
                 status.map(|response| response.map(Body::new)).map_err(|error| Status::from_error(error.into()))
             })
         };
-        Self { ask: Arc::new(ask), mark: rand::random() }
+        Self { ask: Arc::new(ask), mark: rand::random(), streamed: Arc::default() }
+    }
+
+    /// The checks, with these paths of streamed methods.
+    pub(crate) fn with_streams(self, paths: impl Iterator<Item = &'static str>) -> Self {
+        Self { streamed: paths.collect(), ..self }
     }
 
     /// Passes a call of the method with this path through the checks. No handler runs.
@@ -94,10 +104,16 @@ impl Admission {
     /// # Errors
     /// The status of the check that refuses.
     pub(crate) async fn admit(&self, path: &str, credentials: CallerCredentials) -> Result<(), Status> {
-        let request = credentials.request(path, Body::new(Unreadable { mark: self.mark, read: false }))?;
+        let mut request = credentials.request(path, Body::new(Unreadable { mark: self.mark, read: false }))?;
+        let streamed = self.streamed.contains(&path);
+        let encoding = u128::from_be_bytes(self.mark).to_string();
+        if streamed && let Ok(encoding) = HeaderValue::from_str(&encoding) {
+            request.headers_mut().insert("grpc-encoding", encoding);
+        }
         let response = (self.ask)(request).await?;
         let status = status_of(response).await;
-        if status.code() == Code::Aborted && status.details() == self.mark {
+        let refused = streamed && status.code() == Code::Unimplemented && status.message().contains(&encoding);
+        if refused || status.code() == Code::Aborted && status.details() == self.mark {
             Ok(())
         } else {
             Err(refusal(path, status))

@@ -14,7 +14,7 @@
 //! `builder` starts the layer; `service` dispatches calls. `admission` passes callers through the services' own checks,
 //! before they have any effect; `sessions` has the admitted callers. `peer_service` serves the requests of channels, and
 //! `membership` holds the joined ones; `owned_application` has an application and its map; `registration` registers at
-//! the controller; `store` keeps the state; `plain` makes calls of plain gRPC clients; `handled_sums` passes sums to the handler;
+//! the controller; `store` keeps the state; `plain` makes calls of plain gRPC clients; `handled_sums` passes sums to the handler; `streamed` executes streams;
 //! `pool` has the queue of cloned calls; `carried_frames` receives map frames over HTTP/2.
 
 mod admission;
@@ -32,6 +32,7 @@ mod registration;
 mod service;
 mod sessions;
 mod store;
+mod streamed;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use pathcall_auth::CertificatePolicy;
 use pathcall_endpoint::map::{Key, Operation, Output};
-use pathcall_proto::manifest::{Delegated, ForwardTarget, Kind, Method};
+use pathcall_proto::manifest::{Delegated, FilterStreams, ForwardTarget, Kind, Method};
 use pathcall_proto::v1::peer_server::{PeerServer, SERVICE_NAME};
 use tonic::Status;
 use tonic::body::Body;
@@ -58,7 +58,7 @@ impl<S: Services> tower::Layer<S> for Layer {
     type Service = LayerService<S>;
 
     fn layer(&self, services: S) -> LayerService<S> {
-        let admission = Admission::by(services.clone());
+        let admission = Admission::by(services.clone()).with_streams(self.inner.catalogue.streamed());
         match (&self.inner.pool, &self.inner.places) {
             (Some(pool), None) => pool.start(services.clone()),
             (Some(pool), Some(places)) => {
@@ -133,6 +133,10 @@ impl<S: Services> Service<http::Request<Body>> for LayerService<S> {
                     // An instance that was polled ready may hold a permit, which checks and handler need.
                     drop(services);
                     let services = self.services.clone();
+                    if method.streams != FilterStreams::Unary {
+                        let call = inner.streamed(method, request, admission, (part, services));
+                        return Box::pin(async move { Ok(call.await.unwrap_or_else(Status::into_http)) });
+                    }
                     return Box::pin(async move {
                         match inner.whole(method, request, &admission, part).await {
                             Ok(call) => call.reply(services).await,
@@ -161,7 +165,7 @@ impl<S: Services> Service<http::Request<Body>> for LayerService<S> {
 
 /// Kind of request of a method with a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FilteredRequest {
+pub(super) enum FilteredRequest {
     /// Call of the handler: the map operation is done.
     Handler,
     /// Request of a worker for a sum that the handler gets.
@@ -270,21 +274,26 @@ impl Inner {
             frame::read(&parts.headers, &body, frame::UNPACKED_MAX).map_err(|error| status::of_frame(method, error))?;
         self.owned(method)?.count_whole(message.len(), kind == FilteredRequest::Plain);
         let request = Request::new(method, &message)?;
-        let answer = match method.kind {
-            Kind::Add { .. } => self.add(method, request.typed).await?,
-            Kind::Query => {
-                let pairs = self.read(method, request.typed.map(TypedValues::into_keys)).await?;
-                MapAnswer::of(TypedValues::Pairs(pairs))
-            }
-            Kind::Modify => MapAnswer::EMPTY,
-            _ => self.count_or_clear(method, request.typed).await?,
-        };
+        let answer = self.operate(method, request.typed).await?;
         // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.
         let handler = match request.handler.filter(|_| answer.forwarded != Some(false)) {
             Some(message) => Some(assemble::handler_request(method, parts, &message)?),
             None => None,
         };
         Ok(AnsweredCall { method, answer, handler })
+    }
+
+    /// Makes the map operation of a message.
+    pub(super) async fn operate(&self, method: &Method, typed: Option<TypedValues>) -> Result<MapAnswer, Status> {
+        match method.kind {
+            Kind::Add { .. } => self.add(method, typed).await,
+            Kind::Query => {
+                let pairs = self.read(method, typed.map(TypedValues::into_keys)).await?;
+                Ok(MapAnswer::of(TypedValues::Pairs(pairs)))
+            }
+            Kind::Modify => Ok(MapAnswer::EMPTY),
+            _ => self.count_or_clear(method, typed).await,
+        }
     }
 
     /// Adds the values to the map, all or none.
