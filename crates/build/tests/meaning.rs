@@ -94,7 +94,7 @@ fn counts_and_clears_are_resolved() {
 fn counts_get_counters_and_modify_works_alone() {
     let fields =
         r#""get": "Two.right", "CntFwd": {"to": "SERVER", "threshold": 2, "key": "Two.left"}, "modify": "BNOT""#;
-    let count = method("Two", "Two", &fields);
+    let count = method("Two", "Two", fields);
     assert_eq!(count.kind, Kind::Count { threshold: 2, to: ForwardTarget::Server });
     assert_eq!(count.reply.map(|field| field.name), Some("Two.right".to_owned()));
     let modify = method("Bare", "Empty", r#""modify": {"op": "MIN", "para": 9}, "CntFwd": {"to": "SERVER"}"#);

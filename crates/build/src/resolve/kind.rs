@@ -280,7 +280,7 @@ impl FilterCheck<'_> {
             Kind::Query => return,
             Kind::Add { .. } => "an addition is answered by the server if it gets values",
             Kind::Sum { .. } => "a sum is the same for all callers",
-            Kind::Count { .. } | Kind::Clear => "this method reads nothing",
+            Kind::Count { .. } | Kind::Clear | Kind::Modify => "this method reads nothing",
         };
         self.problem("read", read.span, format!("applies to queries, but {is_not_a_query}"), "remove it");
     }

@@ -106,11 +106,7 @@ impl Inner {
             None => None,
         };
         let answer = match gradient {
-            Some(values) => {
-                let sums = Box::pin(self.sum_gradient(method, &session, &parts.headers, values)).await?;
-                application.mark_server_state(method, &session);
-                MapAnswer::of(sums)
-            }
+            Some(values) => MapAnswer::of(Box::pin(self.sum_gradient(method, &session, &parts.headers, values)).await?),
             None => work.answer(method, output),
         };
         // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.

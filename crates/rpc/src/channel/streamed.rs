@@ -55,7 +55,7 @@ impl Inner {
             self.counters.direct.add();
             let session = application.session(method, request.headers(), &self.transport).await?;
             session.continued().await;
-            application.check_loss(method, &session)?;
+            application.check_continuity(method, &session)?;
             mark(request.headers_mut(), headers::DIRECT, &session, deadline);
             application.mark_server_state(method, &session);
             return self.transport.call(request).await;
@@ -93,7 +93,7 @@ impl ChannelStream {
             key_numbers::check(field.name, pairs)?;
         }
         let session = application.admitted(method, headers, &channel.transport).await?;
-        application.check_loss(method, &session)?;
+        application.check_continuity(method, &session)?;
         let mut work = match typed {
             Some(TypedValues::Floats(values)) => {
                 return Ok(MapAnswer::of(channel.sum_gradient(method, &session, headers, values).await?));

@@ -84,6 +84,7 @@ impl Inner {
             sum.take(&sums).map_err(|error| of_gradient(method, &error))?;
         }
         guard.disarm();
+        application.mark_server_state(method, session);
         Ok(TypedValues::Floats(sum.finish(state)))
     }
 }

@@ -11,6 +11,7 @@ use super::faults::FaultPlan;
 use super::gradient;
 use super::read;
 use super::sum;
+use super::votes;
 use super::{ApplicationPlan, MemoryMove, OwnerCrash, ProcessCrash, Purpose, RegisterRange, Scenario, StepWork};
 use crate::map::StorePlan;
 use crate::random::Random;
@@ -35,6 +36,8 @@ const STORES: u64 = 0x73_746f;
 const HANDLERS: u64 = 0x68_616e;
 /// XOR mask of the seed for reads by callers.
 const READS: u64 = 0x72_6561;
+/// XOR mask of the seed for votes to the server for several keys.
+const BALLOTS: u64 = 0x62_616c;
 /// Limit on the elements of a scenario.
 const ELEMENTS_MAX: usize = 2;
 
@@ -130,6 +133,8 @@ pub fn generate(seed: u64) -> Scenario {
         scenario.moves.extend(read::draw(&mut random, plan, index));
     }
     scenario.moves.sort_by_key(|change| change.at);
+    let mut random = Random::new(seed ^ BALLOTS);
+    scenario.applications.iter_mut().for_each(|plan| votes::join(&mut random, plan));
     scenario
 }
 

@@ -5,14 +5,15 @@ use std::time::Duration;
 use pathcall_endpoint::map::{Ack, Key, Operation};
 use pathcall_wire::ForwardTarget;
 
-use super::{Step, keys};
+use super::{ApplicationPlan, Purpose, Step, StepWork, keys};
 use crate::random::{Chance, Random};
 
 /// Draws the steps of callers that vote: each for every key, in rounds that may be cleared.
 pub(super) fn steps(random: &mut Random, callers: usize, threshold: u32, to: ForwardTarget) -> Vec<Vec<Step>> {
     let ballots = random.range(1..=15) as usize;
     let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(5), Duration::from_millis(60)]);
-    let per_call = random.pick(&[1, 1, 3, 100]);
+    // `join` makes calls for several keys later.
+    let per_call = if to == ForwardTarget::Server { 1 } else { random.pick(&[1, 1, 3, 100]) };
     let mut set = keys::draw(random, ballots * per_call);
     if random.percent(10) {
         // Keys so long that no register holds them.
@@ -42,4 +43,26 @@ pub(super) fn steps(random: &mut Random, callers: usize, threshold: u32, to: For
         }
     }
     steps
+}
+
+/// Joins votes to the server that follow each other into calls for several keys, in some applications.
+pub(super) fn join(random: &mut Random, plan: &mut ApplicationPlan) {
+    let most = random.pick(&[1, 3, 100]);
+    if !matches!(plan.purpose, Purpose::Count { to: ForwardTarget::Server, .. }) || random.percent(50) {
+        return;
+    }
+    for caller in &mut plan.callers {
+        let mut joined: Vec<Step> = Vec::new();
+        for step in caller.steps.drain(..) {
+            let last = joined.last_mut().map(|last| &mut last.work);
+            match (last, &step.work) {
+                (
+                    Some(StepWork::Call(Operation::Count { keys, .. })),
+                    StepWork::Call(Operation::Count { keys: next, .. }),
+                ) if keys.len() < most && !next.iter().any(|key| keys.contains(key)) => keys.extend_from_slice(next),
+                _ => joined.push(step),
+            }
+        }
+        caller.steps = joined;
+    }
 }
