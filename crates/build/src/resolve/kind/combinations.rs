@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use pathcall_proto::manifest::{Ack, ForwardTarget, Kind, LaneFormat, MapPath, Modify, OpType};
+use pathcall_proto::manifest::{Ack, ForwardTarget, Kind, LaneFormat, MapPath, Modify, OpType, ReadMode};
 
 use super::super::{ResolvedMethod, file_and_index, kind};
 use crate::diagnostic::{Positioned, Severity, SourceText, TextRange};
@@ -67,6 +67,7 @@ fn each_combination(mut check: impl FnMut(NetFilter)) {
                                 cnt_fwd: CntFwd { to: at(to), threshold: at(threshold), key: at(key) },
                                 ack: at(Ack::Element),
                                 path: at(MapPath::Automatic),
+                                read: at(ReadMode::Linearizable),
                                 lanes: at(LaneFormat::Int32),
                                 topk: at(0),
                             });
