@@ -1,5 +1,6 @@
 //! Test server with handlers that record their calls, on its own port.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -219,7 +220,7 @@ impl TestServer {
 
     /// Starts a server; one that is restarted at its address needs a unique one ([`crate::loopback::own`]).
     pub async fn start_at(pathcall: pathcall_rpc::Layer, address: SocketAddr) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
+        let listener = bind(address).await;
         let address = listener.local_addr().unwrap();
         let seen = Arc::<HandlerEvents>::default();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -254,6 +255,20 @@ impl TestServer {
         self.stop.send(()).unwrap();
         self.served.await.unwrap();
     }
+}
+
+/// Binds a listener. A process that another test starts has all sockets of this one until it runs its program, so an
+/// address may be in use for a while after its listener was dropped.
+async fn bind(address: SocketAddr) -> TcpListener {
+    let free = async {
+        loop {
+            match TcpListener::bind(address).await {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => tokio::time::sleep(LOOK).await,
+                bound => break bound.expect("binds"),
+            }
+        }
+    };
+    tokio::time::timeout(HANG, free).await.expect("the address is free in time")
 }
 
 /// Starts the same services without Pathcall's layer.
