@@ -145,8 +145,9 @@ impl EndpointApp {
             let (element, flows) = (element.is_some(), app_kind.terms.flows);
             let member = Member { endpoint, incarnation: endpoint, element, slot_base, flows, terms: 0 };
             let owner = owner.clone();
-            let joined = server
-                .run(move || async move { Ok(owner.join(member, Permissions::ALL, Some(address), [0; 16]).await?) })?;
+            let joined = server.run(move || async move {
+                Ok(owner.join(member, Permissions::ALL, Some(address), [0; 16], None).await?)
+            })?;
             let config = client(app_kind, member, joined);
             let spawn = move || async move { Ok(MapHandle::spawn(config, None, link, data, server_addr)) };
             handles.push((caller.run(spawn)?.busy_poll(poll_time), caller));
