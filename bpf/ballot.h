@@ -151,8 +151,6 @@ static __always_inline enum way way_again(struct standing *standing, __u32 mark,
 		return WAY_ASK;
 	if (!(mark & 1) || (PLANTED(DECISION_SAID_ONCE) && decider == DECIDER_ELEMENT))
 		return WAY_DONE;
-	if (decider == DECIDER_ELEMENT)
-		return WAY_DECIDED;
-	/* Otherwise the ballot was cleared after the frame went to the server. */
-	return standing->reached && standing->round == mark >> 1 ? WAY_REACHED : WAY_ASK;
+	/* Also if the ballot was cleared meanwhile: the server may not have this vote yet. */
+	return decider == DECIDER_ELEMENT ? WAY_DECIDED : WAY_REACHED;
 }

@@ -246,8 +246,8 @@ __noinline int ballot(struct xdp_md *xdp, struct context *c)
 	counters->reached += way == WAY_REACHED || way == WAY_DECIDED;
 	if (way == WAY_DECIDED)
 		return announce_decision(&frame, c, mark >> 1, status == STATUS_NEW);
-	/* An answer, and a clear, name the round in which the frame took effect. */
-	frame.base->round = bpf_htonl(clears || way == WAY_DONE ? mark >> 1 : standing.round);
+	/* The round in which the frame took effect. */
+	frame.base->round = bpf_htonl(mark >> 1);
 	if (way == WAY_DIVERT)
 		return divert(&frame, c);
 	if (way == WAY_ASK)

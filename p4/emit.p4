@@ -4,8 +4,6 @@
 control Emit(inout headers hdr, inout metadata md) {
     bit<32> all_lanes = 0;
     bool is_new = false;
-    bool settled = false;
-    bool announces = false;
 
     /* Returned to its sender. */
     action answer(in bit<8> kind, in bool bare) {
@@ -115,23 +113,22 @@ control Emit(inout headers hdr, inout metadata md) {
         } else if (md.way == WAY_VOTE) {
             md.counted.applied = is_new && md.ours;
             md.counted.repeats = !is_new;
-            /* An answer, and a clear, name the round in which the frame took effect. */
-            settled = (md.map_flags & PC_MAP_CLEAR) != 0;
+            /* The round in which the frame took effect. */
+            hdr.base.round = 1w0 ++ md.mark[31:1];
             if (!md.ours) {
                 md.counted.diverted = true;
                 say(PC_MAP_DIVERTED);
                 md.fate = FATE_FORWARD;
-            } else if (settled) {
+            } else if ((md.map_flags & PC_MAP_CLEAR) != 0) {
                 md.fate = FATE_FORWARD;
             } else if (md.mark[0:0] == 0) {
-                settled = true;
                 if (md.decided && md.ballot_round == md.mark[31:1]) {
                     say(PC_MAP_REACHED);
                 }
                 answer(PC_KIND_MAP_ACK, true);
             } else if (md.decider == DECIDER_ELEMENT) {
                 /* The vote that decided: the decision for all members, and for the voter on a repeat. */
-                announces = true;
+                hdr.base.round = hdr.base.round + 1;
                 md.counted.reached = true;
                 say(PC_MAP_REACHED);
                 if (is_new) {
@@ -142,19 +139,10 @@ control Emit(inout headers hdr, inout metadata md) {
                     answer(PC_KIND_MAP_SOFT, false);
                 }
             } else {
-                /* Otherwise the ballot was cleared after the frame went to the server, which has the answer. */
-                if (md.reached && md.ballot_round == md.mark[31:1]) {
-                    md.counted.reached = true;
-                    say(PC_MAP_REACHED);
-                }
+                /* Also if the ballot was cleared meanwhile: the server may not have this vote yet. */
+                md.counted.reached = true;
+                say(PC_MAP_REACHED);
                 md.fate = FATE_FORWARD;
-            }
-            if (announces) {
-                hdr.base.round = (1w0 ++ md.mark[31:1]) + 1;
-            } else if (settled) {
-                hdr.base.round = 1w0 ++ md.mark[31:1];
-            } else {
-                hdr.base.round = 1w0 ++ md.ballot_round;
             }
         } else if (md.way == WAY_BALLOT_QUERY) {
             if (md.ours && md.decided) {

@@ -2,12 +2,13 @@
 
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::Era;
-use pathcall_endpoint::map::{Ack, Dest, EpochChange, FrameSink, Key, Operation, Output};
+use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::{Ack, Dest, EpochChange, FrameSink, Key, Operation, Output, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, ANSWER_LEN, PairAnswer, PairStatus, entry_len};
 use pathcall_wire::{BaseRepr, Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
 
-use crate::config::client_config;
+use crate::config::{client_config, server_config};
 
 const ENDPOINT: u32 = 10;
 const INCARNATION: u32 = 5;
@@ -237,4 +238,52 @@ fn early_decision_triggers_query_at_server_answer() {
     // Announcement and answer may be of different ballots, so the query decides.
     voter.handle_frame(&answer(ask, PairStatus::Whole, 0));
     assert_eq!(voter.output(), Some(Output::Counted { forwarded: vec![true] }));
+}
+
+/// Status and value of the server's answer to a frame of one vote for its handler, or of a clear, that has passed the
+/// element.
+fn answer_after_element(server: &mut MapServer, seq: u32, flags: u16, round: u32) -> (PairStatus, i64) {
+    let payload = entry_len(KEY.len() + 1);
+    let base = BaseRepr {
+        gaid: 7,
+        epoch: 1,
+        src: ENDPOINT,
+        src_incarnation: INCARNATION,
+        dst: SERVER,
+        dst_incarnation: INCARNATION,
+        seq,
+        round,
+        ..BaseRepr::new(FrameKind::MapPairs)
+    };
+    let map = MapRepr {
+        to: ForwardTarget::Server as u8,
+        flags: MapFlags::BARE | flags,
+        threshold: 2,
+        payload_len: payload as u16,
+        ..MapRepr::default()
+    };
+    let mut frame = vec![0; frame_len(map.flags, 0, payload)];
+    pairs::put(emit(&base, &map, &mut frame).payload_mut(), Key::from(KEY).as_bytes(), 1).expect("enough space");
+    let mut sent = Sent::default();
+    server.handle(Instant(0), &frame, &mut sent);
+    let [(_, answer)] = &sent.0[..] else { panic!("{} frames", sent.0.len()) };
+    let answer = MapFrame::new_checked(answer.as_slice()).expect("valid frame");
+    pairs::answers(answer.payload()).next().map(|answer| (answer.status, answer.value)).expect("one answer")
+}
+
+#[test]
+fn vote_that_reached_threshold_before_clear_decides() {
+    let config =
+        ServerConfig { grant: Some(RegisterGrant { rows: 4, width: 1 }), votes: true, width: 1, ..server_config() };
+    let mut server = MapServer::new(config);
+    let member =
+        Member { endpoint: ENDPOINT, incarnation: INCARNATION, element: true, slot_base: 0, flows: 1, terms: 0 };
+    server.join(Instant(0), member).expect("join succeeds");
+    let reached = MapFlags::COUNT | MapFlags::REACHED;
+    let done = (PairStatus::Mapped, 0);
+    assert_eq!(answer_after_element(&mut server, 1, MapFlags::CLEAR, 1), done);
+    let decides = (PairStatus::Mapped, 2);
+    assert_eq!(answer_after_element(&mut server, 2, reached, 0), decides, "the clear was faster");
+    assert_eq!(answer_after_element(&mut server, 2, reached, 0), decides, "a repeat");
+    assert_eq!(answer_after_element(&mut server, 3, reached, 1), decides, "the next round has a decision of its own");
 }

@@ -101,9 +101,8 @@ impl SwitchProgram {
             c.reached += u64::from(matches!(route, VoteRoute::Reached | VoteRoute::Decided));
         });
         let decided = state.decided && state.round == mark.round;
-        // An answer, and a clear, name the round in which the frame took effect.
-        let in_frame_round = clears || route == VoteRoute::Done;
-        context.frame.base_mut().set_round(if in_frame_round { mark.round } else { state.round });
+        // The round in which the frame took effect.
+        context.frame.base_mut().set_round(mark.round);
         match route {
             VoteRoute::Divert => context.divert(),
             VoteRoute::Ask => context.forward(),
@@ -245,9 +244,8 @@ fn repeat_route(state: BallotState, mark: VoteMark, clears: bool, decider: Decid
         _ if clears => VoteRoute::Ask,
         _ if !mark.reached || mutant::on(Mutant::DecisionSaidOnce) && decider == Decider::Element => VoteRoute::Done,
         _ if decider == Decider::Element => VoteRoute::Decided,
-        BallotState { reached: true, .. } if state.round == mark.round => VoteRoute::Reached,
-        // The ballot was cleared after the frame went to the server.
-        _ => VoteRoute::Ask,
+        // Also if the ballot was cleared meanwhile: the server may not have this vote yet.
+        _ => VoteRoute::Reached,
     }
 }
 

@@ -205,6 +205,8 @@ mutants! {
         ClearsUncounted,
         /// The server treats each vote after the threshold as the deciding one.
         DecidedTwice,
+        /// A vote must be sent again if its ballot was cleared after it reached the threshold in the element.
+        ClearedDecisionLost,
         /// The server adds each copy of a claim of votes.
         ClaimTwice,
         /// The server counts claimed votes of a ballot that was cleared since then.

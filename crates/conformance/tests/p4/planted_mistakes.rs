@@ -176,8 +176,8 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     // Outgoing frames.
     ("emit.p4", "hdr.map.index = md.committed;", ""),
     ("emit.p4", "say(PC_MAP_OLD);", ""),
-    ("emit.p4", "md.reached && md.ballot_round == md.mark[31:1]", "md.reached"),
-    ("emit.p4", "(1w0 ++ md.mark[31:1]) + 1", "(1w0 ++ md.ballot_round) + 1"),
+    ("emit.p4", "hdr.base.round = 1w0 ++ md.mark[31:1];", "hdr.base.round = 1w0 ++ md.ballot_round;"),
+    ("emit.p4", "hdr.base.round = hdr.base.round + 1;", ""),
     ("emit.p4", "answer(PC_KIND_MAP_SOFT, false);", "answer(PC_KIND_MAP_ACK, true);"),
     ("emit.p4", "md.ours && md.decided", "md.decided"),
     ("emit.p4", "answer(PC_KIND_MAP_ACK, (md.map_flags & PC_MAP_GET) == 0);", "answer(PC_KIND_MAP_ACK, false);"),

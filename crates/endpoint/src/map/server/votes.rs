@@ -225,8 +225,12 @@ impl BallotStore {
             decides = !ballot.is_decided() || mutant::on(Mutant::DecidedTwice);
             ballot.decide(request.threshold);
             now.won = u128::from(decides);
+        } else if new && frame.map().has(MapFlags::REACHED) && request.runs_handler() {
+            // The ballot was cleared before the frame arrived. In the round of the frame, no other vote has decided.
+            now.won = u128::from(!mutant::on(Mutant::ClearedDecisionLost));
+            now.moved = u128::from(mutant::on(Mutant::ClearedDecisionLost));
         } else if new && !request.clears {
-            // The ballot was cleared before the frame arrived: the vote must be sent again.
+            // The vote must be sent again.
             now.moved = 1;
         }
         let waits = request.waits() && !ballot.is_decided();
@@ -307,6 +311,11 @@ impl VoteRequest {
     /// Whether the caller waits for the decision.
     fn waits(&self) -> bool {
         !self.clears && self.to != ForwardTarget::Server
+    }
+
+    /// Whether the handler runs for the deciding vote.
+    fn runs_handler(&self) -> bool {
+        !self.clears && self.to == ForwardTarget::Server
     }
 }
 
