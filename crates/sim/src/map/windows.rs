@@ -56,8 +56,8 @@ pub enum WindowError {
 struct FlowWindow {
     last: u32,
     unacknowledged: BTreeSet<u32>,
-    /// Sequence numbers by the (row, round) that their answer names.
-    rounds: BTreeMap<(u32, u32), u32>,
+    /// Sequence numbers by the chunk that their answer names.
+    chunks: BTreeMap<u64, u32>,
     /// Largest sequence number at each element, by element and place.
     met: BTreeMap<(usize, u32), u32>,
 }
@@ -68,16 +68,24 @@ pub(crate) struct Windows {
     flows: BTreeMap<(u32, u32), FlowWindow>,
     /// First slots of the callers; frames through the element count their slots from these.
     slot_bases: BTreeMap<u32, u32>,
+    /// Rows of the application, as each caller knows it.
+    rows: BTreeMap<u32, u32>,
 }
 
 impl Windows {
     /// Creates the check for callers with these first slots.
     pub(crate) fn new(slot_bases: impl Iterator<Item = (u32, u32)>) -> Self {
-        Self { flows: BTreeMap::new(), slot_bases: slot_bases.collect() }
+        Self { slot_bases: slot_bases.collect(), ..Self::default() }
+    }
+
+    /// Records the number of rows with which a caller joins.
+    pub(crate) fn joined(&mut self, endpoint: u32, rows: u32) {
+        self.rows.insert(endpoint, rows);
     }
 
     /// Records a new epoch of a caller: frames in flight take other routes.
-    pub(crate) fn renewed(&mut self, endpoint: u32) {
+    pub(crate) fn renewed(&mut self, endpoint: u32, rows: u32) {
+        self.rows.insert(endpoint, rows);
         for (_, window) in self.flows.range_mut((endpoint, 0)..=(endpoint, u32::MAX)) {
             window.unacknowledged.clear();
             window.met.clear();
@@ -96,6 +104,7 @@ impl Windows {
         let (base, map) = (frame.base(), frame.map());
         let seq = base.seq();
         let (endpoint, slot) = self.flow(base.src(), &base);
+        let chunk = self.chunk(endpoint, &frame, 0);
         let window = self.flows.entry((endpoint, slot)).or_default();
         if seq <= window.last {
             return Ok(());
@@ -111,7 +120,7 @@ impl Windows {
         window.last = seq;
         window.unacknowledged.insert(seq);
         if map.has(MapFlags::ROUND) {
-            window.rounds.insert((map.index(), base.round()), seq);
+            window.chunks.insert(chunk, seq);
         }
         Ok(())
     }
@@ -130,15 +139,23 @@ impl Windows {
                 self.acknowledge(self.flow(to, &base), base.seq());
             }
             FrameKind::MapResult => {
-                let round = (frame.map().index(), base.round());
+                // The server's results name the rows of its own epoch, which may be another one.
+                let rows = if base.has(Flags::FROM_SERVER) { frame.map().threshold() } else { 0 };
+                let chunk = self.chunk(to, &frame, rows);
                 for window in self.flows.range_mut((to, 0)..=(to, u32::MAX)).map(|(_, window)| window) {
-                    if let Some(seq) = window.rounds.remove(&round) {
+                    if let Some(seq) = window.chunks.remove(&chunk) {
                         window.unacknowledged.remove(&seq);
                     }
                 }
             }
             _ => {}
         }
+    }
+
+    /// Number of the chunk of a frame that names a row and a round; `rows`: their number, or 0 if it is the caller's.
+    fn chunk(&self, caller: u32, frame: &MapFrame<&[u8]>, rows: u32) -> u64 {
+        let rows = if rows == 0 { self.rows.get(&caller).copied().unwrap_or(1) } else { rows };
+        u64::from(frame.base().round().saturating_sub(1)) * u64::from(rows) + u64::from(frame.map().index())
     }
 
     fn acknowledge(&mut self, flow: (u32, u32), seq: u32) {
@@ -192,6 +209,27 @@ mod tests {
         windows.sent(&frame(FrameKind::MapData, 257)).expect("1 is acknowledged");
         let skipped = WindowError::Skipped { endpoint: 7, slot: 3, seq: 259, last: 257 };
         assert_eq!(windows.sent(&frame(FrameKind::MapData, 259)), Err(skipped));
+    }
+
+    #[test]
+    fn result_in_rows_of_later_epoch_acknowledges_its_chunk() {
+        let of_chunk = |kind, (index, round, seq), (flags, threshold)| {
+            let map = MapRepr { flags: MapFlags::BARE | MapFlags::ROUND, index, threshold, ..MapRepr::default() };
+            let mut bytes = vec![0; frame_len(map.flags, 0, 0)];
+            emit(&BaseRepr { src: 7, slot: 3, seq, round, flags, ..BaseRepr::new(kind) }, &map, &mut bytes);
+            bytes
+        };
+        let mut windows = Windows::default();
+        windows.joined(7, 1);
+        for seq in 1..=256 {
+            windows.sent(&of_chunk(FrameKind::MapData, (0, seq, seq), (0, 2))).expect("frame is inside the window");
+        }
+        let next = of_chunk(FrameKind::MapData, (0, 257, 257), (0, 2));
+        // Chunk 0 is in round 1 of row 0, with one row and with two; chunk 1 is not.
+        windows.delivered(7, &of_chunk(FrameKind::MapResult, (1, 1, 0), (Flags::FROM_SERVER, 2)));
+        windows.sent(&next).expect_err("chunk 0 has no result");
+        windows.delivered(7, &of_chunk(FrameKind::MapResult, (0, 1, 0), (Flags::FROM_SERVER, 2)));
+        windows.sent(&next).expect("chunk 0 has its result");
     }
 
     #[test]

@@ -244,7 +244,7 @@ impl MapWorld<'_> {
         let node = MapNodeId::Caller(application, number);
         let waiting = self.controller.to_callers.get_mut(&(application, number));
         let Some((renewal, element)) = waiting.and_then(VecDeque::pop_front) else { return Ok(()) };
-        self.windows.renewed(self.scenario.applications[application].callers[number].endpoint);
+        self.windows.renewed(self.scenario.applications[application].callers[number].endpoint, renewal.rows);
         self.time.renewal(node, &renewal);
         let now = self.local_time(node);
         let mut effects = std::mem::take(&mut self.effects);

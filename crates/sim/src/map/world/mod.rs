@@ -248,6 +248,7 @@ impl<'a> MapWorld<'a> {
         let owner_state = &mut self.nodes.owners[application];
         let joined = owner_state.join(owners_now, caller);
         let config = joined.map_err(|error| MapViolation::Join { node, error })?;
+        self.windows.joined(caller.endpoint, config.rows);
         let element = owner_state.element();
         let first = caller.succeeds.map_or(0, |_| self.checker.resumed(application, number, config.start_chunk));
         let mut effects = std::mem::take(&mut self.effects);

@@ -99,7 +99,7 @@ impl MapWorld<'_> {
         let Some((new, change)) = owner_state.resume(now, plan, epoch) else {
             return Err(MapViolation::NotResumed { node });
         };
-        self.windows.renewed(plan.endpoint);
+        self.windows.renewed(plan.endpoint, change.rows);
         self.time.renewal(node, &change);
         let now = self.local_time(node);
         let mut effects = std::mem::take(&mut self.effects);
