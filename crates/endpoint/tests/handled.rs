@@ -83,7 +83,7 @@ fn reached_sum_waits_for_result_of_handler() {
     let mut server = server();
     assert_eq!(part(&mut server, 0, 0, 9).0, [FrameKind::MapHeld]);
     assert_eq!(reached(&mut server), None);
-    assert_eq!(part(&mut server, 1, 0, 9).0, [], "no result yet");
+    assert_eq!(part(&mut server, 1, 0, 9).0, [FrameKind::MapHeld], "no result yet");
     let sum = reached(&mut server).expect("reached");
     assert_eq!((sum.position.chunk, &sum.sums), (0, &Lanes::from(vec![10; LANES])));
     for worker in [0, 1, 1] {

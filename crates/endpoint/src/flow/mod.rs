@@ -314,12 +314,13 @@ impl<T: Copy> Flow<T> {
         timed_out.into_iter().for_each(|seq| self.shrink(seq));
     }
 
-    /// Marks the oldest item as lost if [`REORDER`] later transmissions are acknowledged.
+    /// Marks the oldest item as lost if [`REORDER`] later transmissions are acknowledged. A parked item has arrived.
     fn mark_overtaken_lost(&mut self, acked_order: u64) {
         let oldest = self.oldest;
         if let Some(entry) = self.entry_mut(oldest)
             && entry.order + REORDER <= acked_order
             && !entry.queued
+            && !entry.parked
         {
             entry.queued = true;
             self.lost.push_back(oldest);

@@ -39,6 +39,21 @@ fn overtaken_item_is_resent_before_timeout() {
 }
 
 #[test]
+fn overtaken_item_that_is_parked_is_not_lost() {
+    let mut flow = Flow::new(FlowTiming::default());
+    for item in 0..20 {
+        flow.send(at(0), item);
+    }
+    flow.mark_held(at(1), 1);
+    flow.park(1);
+    for seq in 2..=20 {
+        flow.ack(at(1), seq, false);
+    }
+    assert_eq!(flow.due(at(1)), None);
+    assert!(matches!(flow.due(flow.deadline().expect("the peer is asked")), Some(Due::Resend(1, 0))));
+}
+
+#[test]
 fn item_behind_others_in_a_queue_does_not_time_out() {
     let mut flow = Flow::new(FlowTiming::default());
     for item in 0..20 {

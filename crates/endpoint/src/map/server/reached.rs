@@ -5,7 +5,7 @@
 //! ```
 //!
 //! While the handler runs, the round is complete but has no result: its row accepts no further part, and a worker that
-//! asks again is told that its part is held. The element keeps the round open until the result clears it, as with any
+//! sent the last part, or asks again, is told that its part is held. The element keeps the round open until the result clears it, as with any
 //! sum of clear policy *copy*.
 //!
 //! If the workers fail, the reached sums are void: a late answer of the handler has no effect. The next rounds begin
@@ -101,12 +101,14 @@ pub(super) fn answer_held(frame: &MapFrame<&[u8]>, shared: &mut OwnerContext, ou
 
 impl SumStore {
     /// Passes the sum of the open round of an own row to the handler. `frame` is the last part; its lanes are the sums
-    /// if the element added them.
+    /// if the element added them. Its sender is told that the part is held.
     pub(super) fn reach(
         &mut self,
         (index, round): (u32, u32),
         frame: &MapFrame<&[u8]>,
         by_element: bool,
+        shared: &mut OwnerContext,
+        out: &mut impl FrameSink,
     ) -> Option<()> {
         let chunk = self.own_numbering().chunk(index, round)?;
         let row = self.rows.get_mut(index as usize)?;
@@ -120,7 +122,7 @@ impl SumStore {
         row.reached = Some(Box::new(ReachedRound { number, tag, lanes, ecn, late_workers: 0 }));
         let position = ReachedPosition { chunk, number };
         self.reached.events.push_back(SumEvent::Reached(ReachedSum { position, tag, sums }));
-        Some(())
+        answer_held(frame, shared, out)
     }
 
     /// Drops all reached sums, and begins after all rounds of the failed step.

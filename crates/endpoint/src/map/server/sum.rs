@@ -232,7 +232,7 @@ impl SumStore {
         if let Some(reached) = &mut row.reached {
             return match reached.accept(frame) {
                 true if mutant::on(Mutant::ReachedAgain) && map.has(MapFlags::REACHED) => {
-                    self.reach((index, round), frame, true)
+                    self.reach((index, round), frame, true, shared, out)
                 }
                 true if mutant::on(Mutant::ReachedUnheld) => None,
                 true => answer_held(frame, shared, out),
@@ -255,7 +255,7 @@ impl SumStore {
             if by_worker || !any_saturated(frame.lanes()) || mutant::on(Mutant::SaturatedKept) {
                 shared.stats.rounds_element += 1;
                 if is_for_handler(frame) {
-                    return self.reach((index, round), frame, true);
+                    return self.reach((index, round), frame, true, shared, out);
                 }
                 row.store_element_sum(round, frame);
                 self.send_sums(index, frame, None, shared, out);
@@ -345,7 +345,7 @@ impl SumStore {
         if soft.complete(shared.config.threshold) {
             shared.stats.rounds_software += 1;
             if is_for_handler(frame) {
-                return self.reach((index, round), frame, false);
+                return self.reach((index, round), frame, false, shared, out);
             }
             row.store_software_sum(round);
             self.send_sums(index, frame, None, shared, out);
