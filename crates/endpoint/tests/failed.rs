@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{Dest, FrameSink, RegisterGrant};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Base, BaseRepr, Flags, FrameKind, Instant, MapFlags, MapRepr};
+use pathcall_wire::{Base, BaseRepr, Flags, FrameKind, Instant, MapFlags, MapFrame, MapRepr};
 
 use crate::config::server_config;
 
@@ -27,6 +27,11 @@ impl Sent {
 }
 
 fn contribution(endpoint: u32, worker: u16, lanes: u16) -> Vec<u8> {
+    contribution_to(1, endpoint, worker, lanes)
+}
+
+/// Contribution to a round of row 0.
+fn contribution_to(round: u32, endpoint: u32, worker: u16, lanes: u16) -> Vec<u8> {
     let base = BaseRepr {
         flags: Flags::CROSS,
         gaid: 7,
@@ -36,7 +41,7 @@ fn contribution(endpoint: u32, worker: u16, lanes: u16) -> Vec<u8> {
         dst: 1,
         dst_incarnation: 5,
         seq: 1,
-        round: 1,
+        round,
         ..BaseRepr::new(FrameKind::MapData)
     };
     let flags = MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND;
@@ -120,10 +125,11 @@ fn abandoned_sum_fails_all_present_workers() {
     assert_eq!(sent.reported(), [10, 11, 12].map(Dest::Endpoint));
     // A worker may join again before another worker has the report; the contribution of the latter does not count.
     server.leave(Instant(4), 10);
-    server.join(Instant(4), member(20)).expect("join succeeds");
+    let joined = server.join(Instant(4), member(20)).expect("join succeeds");
+    let round = (joined.start_chunk / u64::from(joined.rows)) as u32 + 1;
     let mut sent = Sent::default();
-    for (endpoint, worker) in [(20, 0), (11, 1), (12, 2)] {
-        server.handle(Instant(5), &contribution(endpoint, worker, 4), &mut sent);
+    for (round, endpoint, worker) in [(round, 20, 0), (1, 11, 1), (1, 12, 2)] {
+        server.handle(Instant(5), &contribution_to(round, endpoint, worker, 4), &mut sent);
     }
     assert!(!sent.0.iter().any(|(_, kind)| *kind == FrameKind::MapResult), "{:?}", sent.0);
     // After all have joined again, sums work.
@@ -132,7 +138,26 @@ fn abandoned_sum_fails_all_present_workers() {
         server.join(Instant(6), member(endpoint + 10)).expect("join succeeds");
     }
     for (endpoint, worker) in [(20, 0), (21, 1), (22, 2)] {
-        server.handle(Instant(7), &contribution(endpoint, worker, 4), &mut sent);
+        server.handle(Instant(7), &contribution_to(round, endpoint, worker, 4), &mut sent);
     }
     assert!(sent.0.iter().any(|(_, kind)| *kind == FrameKind::MapResult), "{:?}", sent.0);
+}
+
+#[test]
+fn repeated_step_begins_after_results_of_failed_one() {
+    let mut server = MapServer::new(ServerConfig { threshold: 1, width: 256, ..server_config() });
+    let lone = |endpoint| Member { element: false, ..member(endpoint) };
+    assert_eq!(server.join(Instant(0), lone(10)).expect("join succeeds").start_chunk, 0);
+    // Chunk 3 has its result, earlier ones have not.
+    let mut frame = contribution(10, 0, 4);
+    let map =
+        MapRepr { index: 3, threshold: 1, ..MapFrame::new_checked(&frame[..]).expect("valid frame").map().repr() };
+    let base = Base::new_checked(&frame[..]).expect("valid frame").repr();
+    emit(&base, &map, &mut frame);
+    let mut sent = Sent::default();
+    server.handle(Instant(1), &frame, &mut sent);
+    assert_eq!(sent.0, [(Dest::Endpoint(10), FrameKind::MapResult)]);
+    server.abandon_sum(Instant(2), 10, 5);
+    server.leave(Instant(3), 10);
+    assert!(server.join(Instant(3), lone(11)).expect("join succeeds").start_chunk > 3);
 }

@@ -125,10 +125,14 @@ impl SumStore {
         answer_held(frame, shared, out)
     }
 
-    /// Drops all reached sums, and begins after all rounds of the failed step.
-    pub(super) fn void_reached(&mut self) {
+    /// Drops all reached sums.
+    pub(super) fn fail_reached(&mut self) {
         self.reached.events.clear();
         self.reached.events.push_back(SumEvent::Failed);
+    }
+
+    /// Begins after all rounds of the failed step: some of them may have results, which the repeated step must not get.
+    pub(super) fn void_rounds(&mut self) {
         // A worker is at most all rows ahead of another one.
         let last = self.rows.iter().map(|row| row.backup.round).max().unwrap_or(0);
         let round = last.saturating_add(1);
@@ -184,6 +188,12 @@ impl MapServer {
         let answered = self.sums.answer(now, position, result, &mut self.shared, &mut guard.signing(out));
         self.guard = guard;
         answered
+    }
+
+    /// Number of the first chunk that has no result: where the next step begins, after a failed one.
+    #[must_use]
+    pub fn first_open_chunk(&self) -> u64 {
+        self.sums.first_open_chunk()
     }
 
     /// Makes the sums of all present workers fail with this error. They get no further sums before they have joined

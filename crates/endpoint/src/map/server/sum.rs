@@ -206,9 +206,8 @@ impl SumStore {
         if !ours || map.worker() as usize >= MAX_WORKERS {
             return None;
         }
-        if let Some(ApplicationFailure { error, .. }) =
-            self.failed.as_ref().filter(|_| failed && round != row.backup.round)
-        {
+        let has_result = round == row.backup.round && !row.backup.bytes.is_empty();
+        if let Some(ApplicationFailure { error, .. }) = self.failed.as_ref().filter(|_| failed && !has_result) {
             report_failure(error, shared, out);
             return Some(());
         }
@@ -379,7 +378,11 @@ impl SumStore {
     pub(super) fn fail_all_workers(&mut self, now: Instant, error: CallError, shared: &mut OwnerContext) {
         shared.members.values_mut().for_each(|state| state.failed = true);
         if shared.config.handled {
-            self.void_reached();
+            self.fail_reached();
+        }
+        // With the other policies, the end of the epoch does this.
+        if !self.clear.is_by_element() {
+            self.void_rounds();
         }
         self.failed =
             Some(ApplicationFailure { error, has_rejoined_worker: false, report_at: now, pause: ANNOUNCE / 2 });
