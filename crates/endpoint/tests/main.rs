@@ -12,6 +12,7 @@ mod idempotency;
 mod inline;
 mod key_memory;
 mod lazy;
+mod levels;
 mod locks;
 mod reads;
 mod rounds;

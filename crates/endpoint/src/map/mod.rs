@@ -8,7 +8,8 @@
 //!
 //! [`client::MapClient`] is the state machine of one caller of one application, [`server::MapServer`] that of the
 //! owner, which has the authoritative values. [`gradient`] makes sums of small values out of gradients. Both take frames and the time, and produce frames (to an [`FrameSink`]),
-//! events and the next deadline. They do no I/O and read no clock.
+//! events and the next deadline. They do no I/O and read no clock. [`level`] joins a server and a caller to sums in
+//! levels.
 
 mod ballot;
 mod bypass;
@@ -19,6 +20,7 @@ pub mod gradient;
 mod key;
 mod lanes;
 pub mod lease;
+pub mod level;
 pub mod server;
 
 use std::time::Duration;

@@ -5,43 +5,26 @@
 //! 32-bit lanes. If the element cannot sum it, the chunk is sent past the element to the server, in two parts with
 //! 64-bit lanes if necessary.
 
+mod call;
 mod handled;
 mod shadow;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Flags, ForwardTarget, FrameKind, MapFlags, MapFrame, MapRepr, Mutant, OpType, mutant};
 
 use super::{CallError, CallId, ClientConfig, ClientStats, Dest, FlowPosition, Item, Output, frames};
 use crate::map::chunks::ChunkNumbering;
-use crate::map::key::tag;
 use crate::map::lanes::{LaneSlice, Lanes, WIDE_PART, any_saturated, wide_lanes};
 use crate::map::{ClearPolicy, Modify};
+use call::SumCall;
 use shadow::SumHistory;
 
 /// Flags of a contribution.
 const CONTRIBUTION: u16 = MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND;
 /// Number of `MapHeld` answers after which a chunk is sent past the element (not with clear policy *copy*).
 const HOLDS_BEFORE_DIVERT: u32 = 3;
-
-/// Array addition in progress.
-struct SumCall {
-    id: CallId,
-    /// Values to add; lanes of complete chunks are replaced by their sums.
-    lanes: Lanes,
-    /// Sums of chunks of which a part is missing.
-    parts: BTreeMap<u64, Vec<i64>>,
-    modify: Modify,
-    threshold: u32,
-    to: ForwardTarget,
-    /// Number of the first chunk.
-    first: u64,
-    /// Number of chunks without a result.
-    left: u32,
-    /// Whether the call was cancelled.
-    detached: bool,
-}
 
 /// State of a chunk in the window.
 #[derive(Clone, Copy)]
@@ -118,20 +101,14 @@ impl SumCalls {
             return Ok(Some(Output::Sums(lanes)));
         }
         let count = u32::try_from(lanes.len().div_ceil(self.width)).map_err(|_| CallError::KeysFull)?;
-        let call = SumCall {
-            id,
-            lanes,
-            parts: BTreeMap::new(),
-            modify,
-            threshold,
-            to,
-            first: self.next_call,
-            left: count,
-            detached: false,
-        };
-        self.next_call += u64::from(count);
-        self.calls.push_back(call);
+        self.queue(SumCall::new(id, lanes, modify, (threshold, to), count));
         Ok(None)
+    }
+
+    fn queue(&mut self, call: SumCall) {
+        let first = self.next_call;
+        self.next_call += u64::from(call.left);
+        self.calls.push_back(SumCall { first, ..call });
     }
 
     /// Cancels a call; false if there is no such call. The last call is removed if it is unsent; other calls continue
@@ -186,7 +163,7 @@ impl SumCalls {
     /// Call of a chunk, and the chunk's lanes.
     fn lanes_of(&self, chunk: u64) -> (&SumCall, LaneSlice<'_>) {
         let call = &self.calls[self.call_index(chunk)];
-        (call, call.lanes.slice(range(call, chunk, self.width)))
+        (call, call.lanes.slice(call.range(chunk, self.width)))
     }
 
     fn call_index(&self, chunk: u64) -> usize {
@@ -217,7 +194,7 @@ impl SumCalls {
             index: row,
             threshold: call.threshold,
             worker: config.worker,
-            tag: tag_of(call, chunk),
+            tag: call.tag(chunk),
             ..MapRepr::default()
         };
         let part_len = if wide { WIDE_PART } else { lanes.len() };
@@ -297,7 +274,7 @@ impl SumCalls {
         }
         let index = self.call_index(chunk);
         let call = &mut self.calls[index];
-        let range = range(call, chunk, self.width);
+        let range = call.range(chunk, self.width);
         let parts = range.len().div_ceil(WIDE_PART);
         let state = &mut self.window[(chunk - self.start) as usize];
         if map.has(MapFlags::WIDE) {
@@ -322,7 +299,7 @@ impl SumCalls {
                 return Some(ChunkOutcome::Saturated(state.position));
             }
             if let Some(history) = self.history.as_mut().filter(|_| from_element) {
-                history.store(chunk, tag_of(call, chunk), frame.lanes());
+                history.store(chunk, call.tag(chunk), frame.lanes());
             }
             call.lanes.copy_narrow(range.clone(), frame.lanes());
         }
@@ -404,16 +381,4 @@ impl SumCalls {
         self.calls.clear();
         waiting
     }
-}
-
-/// Tag of a chunk, equal in all contributions.
-fn tag_of(call: &SumCall, chunk: u64) -> u32 {
-    let tag = tag((chunk - call.first) as u32, call.lanes.len(), call.modify);
-    if call.to == ForwardTarget::Server { !tag } else { tag }
-}
-
-/// Range of a chunk's lanes in its call.
-fn range(call: &SumCall, chunk: u64, width: usize) -> std::ops::Range<usize> {
-    let at = (chunk - call.first) as usize * width;
-    at..(at + width).min(call.lanes.len())
 }
