@@ -33,7 +33,7 @@ endif
 
 # One build for all tests, with every feature; the kernel's program is left out, and so it is said, where what it
 # takes is lacking.
-FEATURES = pathcall-rpc/otel,pathcall-rpc/quic,pathcall-rpc/gzip,pathcall-rpc/mutants,pathcall-cli/opencl,pathcall-cli/cuda,pathcall-sim/mutants,pathcall-conformance/mutants,pathcall-function-testing/mutants
+FEATURES = pathcall-rpc/otel,pathcall-rpc/quic,pathcall-rpc/gzip,pathcall-rpc/mutants,pathcall-endpoint/mutants,pathcall-cli/opencl,pathcall-cli/cuda,pathcall-sim/mutants,pathcall-conformance/mutants,pathcall-function-testing/mutants
 XDP_FEATURES = pathcall-xdp/planted,pathcall-live/kernel,pathcall-element/xdp,pathcall-cli/xdp
 WHOLE = --workspace --features $(FEATURES)$(shell bpf/lacking && echo ,$(XDP_FEATURES))
 

@@ -8,6 +8,7 @@ macro_rules! mutants {
     (
         map { $( $(#[$doc:meta])* $name:ident, )* }
         filters { $( $(#[$filters_doc:meta])* $filters:ident, )* }
+        levels { $( $(#[$levels_doc:meta])* $levels:ident, )* }
         delegate { $( $(#[$delegate_doc:meta])* $delegate:ident, )* }
         clone { $( $(#[$clone_doc:meta])* $clone:ident, )* }
         clone_hosts { $( $(#[$hosts_doc:meta])* $hosts:ident, )* }
@@ -22,6 +23,7 @@ macro_rules! mutants {
         pub enum Mutant {
             $( $(#[$doc])* $name, )*
             $( $(#[$filters_doc])* $filters, )*
+            $( $(#[$levels_doc])* $levels, )*
             $( $(#[$delegate_doc])* $delegate, )*
             $( $(#[$clone_doc])* $clone, )*
             $( $(#[$hosts_doc])* $hosts, )*
@@ -37,6 +39,8 @@ macro_rules! mutants {
             pub const MAP: &'static [Self] = &[ $( Self::$name, )* ];
             /// Mutants of *map* outside the simulator, in streams of calls; tests of streams find them.
             pub const FILTERS: &'static [Self] = &[ $( Self::$filters, )* ];
+            /// Mutants of sums in levels; tests of levels find them.
+            pub const LEVELS: &'static [Self] = &[ $( Self::$levels, )* ];
             /// Mutants of *delegate*.
             pub const DELEGATE: &'static [Self] = &[ $( Self::$delegate, )* ];
             /// Mutants of *clone* in the element.
@@ -287,6 +291,16 @@ mutants! {
         FilterStreamUnordered,
         /// The handler gets messages of a stream that `CntFwd` drops.
         FilterStreamForwarded,
+    }
+    levels {
+        /// A level passes sums up in the order in which they are reached.
+        LevelUnordered,
+        /// All chunks that a level passes up have the same tag.
+        LevelUntagged,
+        /// A level does not report above that its workers' sums have failed.
+        LevelFailureKept,
+        /// A level does not tell its workers that their sums have failed above.
+        LevelFailureHidden,
     }
     delegate {
         /// The server executes each copy of a request.

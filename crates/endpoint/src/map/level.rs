@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::client::{CallId, MapClient};
 use super::server::{MapServer, ReachedPosition, ReachedSum, SumEvent};
@@ -82,7 +82,7 @@ impl SumLevel {
         if !self.is_attached() {
             return Ok(());
         }
-        if failed {
+        if failed && !mutant::on(Mutant::LevelFailureKept) {
             self.detach();
             return Err(LevelFailure::Below);
         }
@@ -97,7 +97,9 @@ impl SumLevel {
         if let Some(error) = client.failure() {
             // A worker's frames tell no other reason.
             let told = if error.to_fields().is_some() { error.clone() } else { CallError::SumAbandoned };
-            server.fail_sums(now, told);
+            if !mutant::on(Mutant::LevelFailureHidden) {
+                server.fail_sums(now, told);
+            }
             self.detach();
             self.take_sums(server);
             return Err(LevelFailure::Above(error.clone()));
@@ -121,7 +123,8 @@ impl SumLevel {
     }
 
     fn pass_up(&mut self, client: &mut MapClient) {
-        while let Some(chunk) = self.next
+        while let Some((&chunk, _)) = self.waiting.first_key_value()
+            && (self.next == Some(chunk) || mutant::on(Mutant::LevelUnordered))
             && let Some(ReachedSum { position, tag, sums }) = self.waiting.remove(&chunk)
         {
             self.next = Some(chunk + 1);
@@ -129,7 +132,8 @@ impl SumLevel {
             let id = CallId(self.calls);
             self.passed.insert(id, position);
             // Parts for a handler have the inverse of the tag that parts for all workers have.
-            client.pass_sum(id, sums, self.threshold, !tag);
+            let tag = if mutant::on(Mutant::LevelUntagged) { 1 } else { !tag };
+            client.pass_sum(id, sums, self.threshold, tag);
         }
     }
 
