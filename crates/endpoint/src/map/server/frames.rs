@@ -45,6 +45,11 @@ impl OwnerContext {
         self.send_bare(&self.answer(FrameKind::MapAck, frame), out)
     }
 
+    /// Tells the sender of a frame that the server holds it, and cannot finish it yet.
+    pub(super) fn answer_held(&mut self, frame: &MapFrame<&[u8]>, out: &mut impl FrameSink) -> Option<()> {
+        self.send_bare(&self.answer(FrameKind::MapHeld, frame), out)
+    }
+
     fn send_bare(&mut self, base: &BaseRepr, out: &mut impl FrameSink) -> Option<()> {
         self.send_filled(base, 0, 0, out)
     }

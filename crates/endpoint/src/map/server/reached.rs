@@ -13,11 +13,10 @@
 
 use std::collections::VecDeque;
 
-use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Flags, ForwardTarget, FrameKind, Instant, MapFlags, MapFrame, MapRepr, W_MAX};
+use pathcall_wire::{Flags, ForwardTarget, Instant, MapFrame, W_MAX};
 
 use super::super::lanes::narrow_lanes;
-use super::super::{CallError, Dest, FrameSink, Lanes};
+use super::super::{CallError, FrameSink, Lanes};
 use super::frames::send_result;
 use super::round::{Backup, Row};
 use super::sum::SumStore;
@@ -89,16 +88,6 @@ pub(super) fn is_for_handler(frame: &MapFrame<&[u8]>) -> bool {
     frame.map().to() == ForwardTarget::Server as u8
 }
 
-/// Tells a worker that its part is held.
-pub(super) fn answer_held(frame: &MapFrame<&[u8]>, shared: &mut OwnerContext, out: &mut impl FrameSink) -> Option<()> {
-    let held = shared.answer(FrameKind::MapHeld, frame);
-    let repr = MapRepr { flags: MapFlags::BARE, index: frame.map().index(), ..MapRepr::default() };
-    let len = frame_len(repr.flags, 0, 0);
-    emit(&held, &repr, &mut shared.scratch[..len]);
-    shared.send(Dest::Endpoint(frame.base().src()), len, out);
-    Some(())
-}
-
 impl SumStore {
     /// Passes the sum of the open round of an own row to the handler. `frame` is the last part; its lanes are the sums
     /// if the element added them. Its sender is told that the part is held.
@@ -122,7 +111,7 @@ impl SumStore {
         row.reached = Some(Box::new(ReachedRound { number, tag, lanes, ecn, late_workers: 0 }));
         let position = ReachedPosition { chunk, number };
         self.reached.events.push_back(SumEvent::Reached(ReachedSum { position, tag, sums }));
-        answer_held(frame, shared, out)
+        shared.answer_held(frame, out)
     }
 
     /// Drops all reached sums.

@@ -9,7 +9,7 @@ use super::super::chunks::ChunkNumbering;
 use super::super::lanes::any_saturated;
 use super::super::{CallError, ClearPolicy, FrameSink};
 use super::frames::{announce_software_round, redirect_past_element, report_failure, send_result};
-use super::reached::{ReachedSums, answer_held, is_for_handler};
+use super::reached::{ReachedSums, is_for_handler};
 use super::round::{Backup, Row};
 use super::{MemberState, OwnerContext};
 
@@ -234,7 +234,7 @@ impl SumStore {
                     self.reach((index, round), frame, true, shared, out)
                 }
                 true if mutant::on(Mutant::ReachedUnheld) => None,
-                true => answer_held(frame, shared, out),
+                true => shared.answer_held(frame, out),
                 false => self.fail_now(now, CallError::Disagree { round }, shared, out),
             };
         }
@@ -358,7 +358,7 @@ impl SumStore {
         if !begun && (by_element || self.clear.is_by_element()) {
             self.announce_again(now, index, round);
         }
-        answer_held(frame, shared, out)
+        shared.answer_held(frame, out)
     }
 
     /// Fails all present workers, and reports it at once.

@@ -217,12 +217,7 @@ impl KeyedStore {
             let first = WaitingFrame { bytes: frame.as_bytes().into(), harvest };
             self.reads.waiting.entry(place).or_insert(first).harvest = harvest;
         }
-        let base = shared.answer(FrameKind::MapHeld, frame);
-        let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
-        let len = frame_len(map.flags, 0, 0);
-        emit(&base, &map, shared.scratch.get_mut(..len)?);
-        shared.send(Dest::Endpoint(base.dst), len, out);
-        Some(())
+        shared.answer_held(frame, out)
     }
 
     /// Answers a read of whole keys, lends bases for a read in the element, or lets the frame wait.
