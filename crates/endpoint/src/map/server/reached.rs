@@ -114,14 +114,11 @@ impl SumStore {
         shared.answer_held(frame, out)
     }
 
-    /// Drops all reached sums.
-    pub(super) fn fail_reached(&mut self) {
-        self.reached.events.clear();
-        self.reached.events.push_back(SumEvent::Failed);
-    }
-
     /// Begins after all rounds of the failed step: some of them may have results, which the repeated step must not get.
-    pub(super) fn void_rounds(&mut self) {
+    /// `handled`: the handler hears that its sums are void.
+    pub(super) fn void_rounds(&mut self, handled: bool) {
+        self.reached.events.clear();
+        self.reached.events.extend(handled.then_some(SumEvent::Failed));
         // A worker is at most all rows ahead of another one.
         let last = self.rows.iter().map(|row| row.backup.round).max().unwrap_or(0);
         let round = last.saturating_add(1);

@@ -377,12 +377,9 @@ impl SumStore {
     /// Fails all present workers; the next poll reports it.
     pub(super) fn fail_all_workers(&mut self, now: Instant, error: CallError, shared: &mut OwnerContext) {
         shared.members.values_mut().for_each(|state| state.failed = true);
-        if shared.config.handled {
-            self.fail_reached();
-        }
-        // With the other policies, the end of the epoch does this.
+        // With the other policies, the end of the epoch does this, and no handler gets sums.
         if !self.clear.is_by_element() {
-            self.void_rounds();
+            self.void_rounds(shared.config.handled);
         }
         self.failed =
             Some(ApplicationFailure { error, has_rejoined_worker: false, report_at: now, pause: ANNOUNCE / 2 });

@@ -1,5 +1,4 @@
-//! Sums in two levels: groups of workers, each below a level, and a root that sums the levels. The network between them
-//! loses, repeats and delays frames.
+//! Groups of workers, each below a level, a root that sums the levels, and the network between them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -9,19 +8,18 @@ use pathcall_endpoint::map::level::{LevelFailure, SumLevel};
 use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{CallError, Dest, FrameSink, Modify, Operation, Output};
 use pathcall_wire::{ForwardTarget, Instant};
-use proptest::prelude::*;
 
 use crate::config::server_config;
 
-const WIDTH: u16 = 8;
+pub(super) const WIDTH: u16 = 8;
 const ROOT: u32 = 1;
 /// Gaid of the sum of the levels; that of a group's sum follows from the group.
 const ROOT_GAID: u32 = 7;
-const INCARNATION: u32 = 5;
+pub(super) const INCARNATION: u32 = 5;
 
 /// Party of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Node {
+pub(super) enum Node {
     Root,
     /// Server of a group, for its workers.
     Group(usize),
@@ -32,10 +30,10 @@ enum Node {
 
 /// Chances of faults of a frame, in percent.
 #[derive(Debug, Clone, Copy, Default)]
-struct Faults {
-    lost: u64,
-    repeated: u64,
-    delayed: u64,
+pub(super) struct Faults {
+    pub(super) lost: u64,
+    pub(super) repeated: u64,
+    pub(super) delayed: u64,
 }
 
 #[derive(Default)]
@@ -48,29 +46,29 @@ impl FrameSink for Sent {
 }
 
 /// Group of workers with its level.
-struct Group {
-    server: MapServer,
+pub(super) struct Group {
+    pub(super) server: MapServer,
     level: SumLevel,
     uplink: MapClient,
-    workers: Vec<MapClient>,
+    pub(super) workers: Vec<MapClient>,
     /// Endpoint ids of the present workers, and of the uplink.
-    endpoints: Vec<u32>,
+    pub(super) endpoints: Vec<u32>,
     uplink_endpoint: u32,
 }
 
 /// Root, groups, and frames under way by arrival.
-struct Net {
-    now: Instant,
+pub(super) struct Net {
+    pub(super) now: Instant,
     root: MapServer,
-    groups: Vec<Group>,
-    frames: BTreeMap<(Instant, u64), (Node, Vec<u8>)>,
-    sent: u64,
+    pub(super) groups: Vec<Group>,
+    pub(super) frames: BTreeMap<(Instant, u64), (Node, Vec<u8>)>,
+    pub(super) sent: u64,
     faults: Faults,
     random: u64,
     next_endpoint: u32,
     /// Bytes between the root and the levels, in both directions.
-    uplink_bytes: usize,
-    outcomes: BTreeMap<(usize, usize, CallId), Result<Output, CallError>>,
+    pub(super) uplink_bytes: usize,
+    pub(super) outcomes: BTreeMap<(usize, usize, CallId), Result<Output, CallError>>,
 }
 
 fn ms(ms: u64) -> Instant {
@@ -103,7 +101,7 @@ fn sum_server(gaid: u32, endpoint: u32, threshold: u32, handled: bool) -> MapSer
 }
 
 impl Net {
-    fn new(groups: usize, workers: usize, faults: Faults, seed: u64) -> Self {
+    pub(super) fn new(groups: usize, workers: usize, faults: Faults, seed: u64) -> Self {
         let mut net = Self {
             now: ms(1),
             root: sum_server(ROOT_GAID, ROOT, groups as u32, false),
@@ -178,12 +176,12 @@ impl Net {
     }
 
     /// Starts a step at all workers.
-    fn start(&mut self, step: u64, lanes: usize) {
+    pub(super) fn start(&mut self, step: u64, lanes: usize) {
         self.start_in(0..self.groups.len(), step, lanes);
     }
 
     /// Starts a step at the workers of some groups.
-    fn start_in(&mut self, groups: Range<usize>, step: u64, lanes: usize) {
+    pub(super) fn start_in(&mut self, groups: Range<usize>, step: u64, lanes: usize) {
         let now = self.now;
         let per_group = self.groups[0].workers.len();
         for g in groups {
@@ -202,7 +200,7 @@ impl Net {
     }
 
     /// Runs until all workers have the outcome of a step.
-    fn run(&mut self, step: u64) {
+    pub(super) fn run(&mut self, step: u64) {
         let all = self.groups.len() * self.groups[0].workers.len();
         let limit = Instant(self.now.0 + 600_000_000_000);
         loop {
@@ -216,7 +214,7 @@ impl Net {
     }
 
     /// Runs for a minute, so that all parties learn of a failure.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let end = Instant(self.now.0 + 60_000_000_000);
         while self.now < end {
             self.poll();
@@ -235,7 +233,7 @@ impl Net {
         }
     }
 
-    fn deliver(&mut self, node: Node, frame: &[u8]) {
+    pub(super) fn deliver(&mut self, node: Node, frame: &[u8]) {
         let (now, mut out) = (self.now, Sent::default());
         match node {
             Node::Root => self.root.handle(now, frame, &mut out),
@@ -246,7 +244,7 @@ impl Net {
         self.carry(node, out);
     }
 
-    fn poll(&mut self) {
+    pub(super) fn poll(&mut self) {
         let now = self.now;
         let mut out = Sent::default();
         self.root.poll(now, &mut out);
@@ -289,7 +287,7 @@ impl Net {
     }
 
     /// Lets all workers join their groups again.
-    fn join_again(&mut self) {
+    pub(super) fn join_again(&mut self) {
         for g in 0..self.groups.len() {
             for endpoint in self.groups[g].endpoints.clone() {
                 self.groups[g].server.leave(self.now, endpoint);
@@ -311,7 +309,7 @@ impl Net {
     }
 
     /// Checks that all workers have the sums of a step.
-    fn expect_sums(&self, step: u64, lanes: usize) {
+    pub(super) fn expect_sums(&self, step: u64, lanes: usize) {
         let all = self.groups.len() * self.groups[0].workers.len();
         let sums: Vec<i64> = (0..lanes).map(|lane| (0..all).map(|worker| value(worker, step, lane)).sum()).collect();
         let expected = Ok(Output::Sums(sums.into()));
@@ -327,123 +325,4 @@ fn ids(group: usize) -> (u32, u32) {
 
 fn value(worker: usize, step: u64, lane: usize) -> i64 {
     (worker as i64 + 1) * 1_000 + step as i64 * 100 + lane as i64
-}
-
-#[test]
-fn sums_of_128_workers_are_exact_under_faults() {
-    let mut net = Net::new(16, 8, Faults { lost: 3, repeated: 3, delayed: 10 }, 7);
-    for step in 1..4 {
-        net.start(step, 1_000);
-        net.run(step);
-        net.expect_sums(step, 1_000);
-    }
-}
-
-#[test]
-fn level_of_8_workers_sends_as_few_bytes_as_one_worker() {
-    let lanes = 4 * usize::from(WIDTH);
-    let mut net = Net::new(16, 8, Faults::default(), 1);
-    net.start(1, lanes);
-    net.run(1);
-    net.expect_sums(1, lanes);
-    // Each worker at the root: no more than 64 can be there.
-    let mut flat = Net::new(64, 1, Faults::default(), 1);
-    flat.start(1, lanes);
-    flat.run(1);
-    flat.expect_sums(1, lanes);
-    assert!(net.uplink_bytes * 64 <= flat.uplink_bytes * 16, "{} and {}", net.uplink_bytes, flat.uplink_bytes);
-}
-
-/// Groups, workers of a group, faults and seed of a run.
-type Run = (usize, usize, Faults, u64);
-
-fn runs() -> impl Strategy<Value = Run> {
-    let faults = (0u64..20, 0u64..20, 0u64..30);
-    let faults = faults.prop_map(|(lost, repeated, delayed)| Faults { lost, repeated, delayed });
-    (2usize..5, 1usize..5, faults, any::<u64>())
-}
-
-/// Makes steps of these numbers of lanes.
-fn check_steps((groups, workers, faults, seed): Run, lanes: &[usize]) {
-    let mut net = Net::new(groups, workers, faults, seed);
-    for (step, &lanes) in (1..).zip(lanes) {
-        net.start(step, lanes);
-        net.run(step);
-        net.expect_sums(step, lanes);
-    }
-}
-
-/// Abandons a step in one group after `frames` frames, and makes the next one.
-fn check_abandoned((groups, workers, faults, seed): Run, lanes: usize, frames: u64) {
-    let mut net = Net::new(groups, workers, faults, seed);
-    net.start(1, lanes);
-    while net.sent < frames && net.outcomes.is_empty() {
-        net.poll();
-        let Some(entry) = net.frames.first_entry() else { break };
-        let ((at, _), (node, frame)) = entry.remove_entry();
-        net.now = net.now.max(at);
-        net.deliver(node, &frame);
-    }
-    let endpoint = net.groups[0].endpoints[0];
-    net.groups[0].server.abandon_sum(net.now, endpoint, INCARNATION);
-    net.settle();
-    let knows = |worker: &MapClient| worker.failure() == Some(&CallError::SumAbandoned);
-    assert!(net.groups.iter().flat_map(|group| &group.workers).all(knows), "all workers know of the failure");
-    net.join_again();
-    net.start(2, lanes);
-    net.run(2);
-    net.expect_sums(2, lanes);
-}
-
-/// Makes a call with fewer chunks in one group.
-fn check_disagreeing((groups, workers, faults, seed): Run, lanes: usize) {
-    let mut net = Net::new(groups, workers, faults, seed);
-    net.start_in(0..1, 1, lanes);
-    net.start_in(1..groups, 1, lanes + 100);
-    net.settle();
-    let disagrees = |outcome: &Result<Output, CallError>| matches!(outcome, Err(CallError::Disagree { .. }));
-    assert!(net.outcomes.len() == groups * workers && net.outcomes.values().all(disagrees), "{:?}", net.outcomes);
-}
-
-proptest! {
-    #[test]
-    fn sums_in_two_levels_are_exact_under_faults(run in runs(), lanes in prop::collection::vec(1usize..60, 1..5)) {
-        check_steps(run, &lanes);
-    }
-
-    #[test]
-    fn sum_abandoned_in_one_group_fails_in_all_and_is_repeated(
-        run in runs(),
-        lanes in 1usize..200,
-        frames in 0u64..400,
-    ) {
-        check_abandoned(run, lanes, frames);
-    }
-
-    #[test]
-    fn groups_with_calls_of_other_lengths_fail(run in runs(), lanes in 1usize..60) {
-        check_disagreeing(run, lanes);
-    }
-}
-
-#[cfg(feature = "mutants")]
-#[test]
-fn every_mutant_of_levels_is_caught() {
-    use pathcall_wire::Mutant;
-    use pathcall_wire::mutant::plant;
-    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-    for mutant in Mutant::LEVELS {
-        let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-        let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
-        plant(Some(*mutant));
-        let plans = (runs(), 1usize..60, 0u64..400);
-        let outcome = TestRunner::new_with_rng(config, rng).run(&plans, |(run, lanes, frames)| {
-            check_steps(run, &[lanes]);
-            check_abandoned(run, lanes, frames);
-            check_disagreeing(run, lanes);
-            Ok(())
-        });
-        plant(None);
-        assert!(outcome.is_err(), "{mutant:?} is not caught");
-    }
 }
