@@ -17,7 +17,8 @@ const SEEDS_OF_PLACE: u64 = 1_500;
 const SEEDS_COMBINED: u64 = 400;
 
 /// Mutants that few seeds catch, with a seed that does. This seed is tried first, then all seeds.
-const RARE: [(Mutant, u64); 37] = [
+const RARE: [(Mutant, u64); 38] = [
+    (Mutant::NoticeHeardEarly, 74_517),
     (Mutant::ClearedDecisionLost, 10_886),
     (Mutant::ClaimOfCleared, 3336),
     (Mutant::SlotlessEndpointResets, 986),

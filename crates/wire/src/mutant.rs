@@ -67,6 +67,8 @@ mutants! {
         AckBeforePersist,
         /// An owner that takes over forgets which notices a caller has not confirmed.
         NoticeForgotten,
+        /// A notice of an earlier epoch confirms that the caller has heard of the last one.
+        NoticeHeardEarly,
         /// A snapshot of an owner has no repeat filters.
         SnapshotWithoutFrames,
         /// The element treats each frame as new.

@@ -212,9 +212,10 @@ impl KeyedStore {
         let (epoch, leaves) = (shared.config.epoch, frame.map().has(MapFlags::CLEAR));
         if let Some(state) = shared.members.get_mut(&frame_id.endpoint) {
             state.clean |= leaves;
-            state.settled |= leaves || state.ended.is_none() && frame.base().epoch() == epoch;
-            if state.settled {
-                // The caller has heard of all ended epochs.
+            let has_heard = leaves || state.ended.is_none() && frame.base().epoch() == epoch;
+            state.settled |= has_heard;
+            if has_heard || state.settled && mutant::on(Mutant::NoticeHeardEarly) {
+                // Of all ended epochs. A notice of an earlier epoch may arrive late, and says nothing of the last one.
                 state.told.clear();
             }
             shared.changes.note_member(frame_id.endpoint);
