@@ -220,15 +220,19 @@ impl BallotStore {
         // A higher round shows a clear that this frame is or has overtaken.
         ballot.observe_round(round);
         let current = frame.map().has(MapFlags::REACHED) && ballot.round == round;
+        // The ballot was cleared before the frame arrived, and the handler has to run for it.
+        let cleared_decision = frame.map().has(MapFlags::REACHED)
+            && !current
+            && request.runs_handler()
+            && !mutant::on(Mutant::ClearedDecisionLost);
         let mut decides = false;
         if new && current {
             decides = !ballot.is_decided() || mutant::on(Mutant::DecidedTwice);
             ballot.decide(request.threshold);
             now.won = u128::from(decides);
-        } else if new && frame.map().has(MapFlags::REACHED) && request.runs_handler() {
-            // The ballot was cleared before the frame arrived. In the round of the frame, no other vote has decided.
-            now.won = u128::from(!mutant::on(Mutant::ClearedDecisionLost));
-            now.moved = u128::from(mutant::on(Mutant::ClearedDecisionLost));
+        } else if new && cleared_decision {
+            // In the round of the frame, no other vote has decided.
+            now.won = 1;
         } else if new && !request.clears {
             // The vote must be sent again.
             now.moved = 1;
